@@ -83,6 +83,31 @@ async def test_cold_cascade_rejected_by_the_parent_writes_nothing(repo, limiter_
     assert (92, 2) == await available(limiter_with_parent)
 
 
+async def test_cold_cascade_rejected_by_the_child_reads_each_bucket_once(repo, limiter_with_parent):
+    """The parent is read together with its limits, so its statuses in the error cost no further read."""
+    await repo.set_limits("user-1", [Limit.per_minute("rpm", 5)])
+    await take(limiter_with_parent, {"rpm": 4})
+    limiter, table = counted_client(repo)
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        await take(limiter, {"rpm": 3})
+
+    assert [("user-1", 1), ("project", 6)] == [(one.entity_id, one.available) for one in caught.value.statuses]
+    assert ["batch_get", "batch_get"] == table.drain()
+
+
+async def test_cold_cascade_to_a_parent_with_cached_limits_is_one_transaction(repo, limiter_with_parent):
+    """A parent whose limits were read for a report, but which has no bucket yet, is new as well."""
+    limiter, table = counted_client(repo)
+    await limiter.available("project", "gpt-4")
+    table.drain()
+
+    await take(limiter, {"rpm": 3})
+
+    assert ["batch_get", "get", "transact"] == table.drain()
+    assert (97, 7) == await available(limiter_with_parent)
+
+
 async def test_cold_cascade_to_a_parent_without_limits_writes_the_child_only(repo, limiter_with_parent):
     """No transaction is needed."""
     await repo.delete_limits("project")
@@ -117,6 +142,28 @@ async def test_cold_cascade_that_loses_a_race_falls_back_to_single_takes(repo, l
     await take(limiter, {"rpm": 3})
 
     assert (95, 5) == await available(limiter_with_parent)
+
+
+async def test_cold_cascade_uses_the_time_that_is_known_after_the_last_read(repo, limiter_with_parent):
+    """A bucket that is created with an earlier time would have earned tokens since, and so forget the take."""
+
+    class CorrectedTable(AsynchronousTable):
+        """Its clock is ten minutes behind until the second response corrects it."""
+
+        def __init__(self, table):
+            super().__init__(table)
+            self.now = self._known_time
+
+        def _known_time(self):
+            early, late = self.table.now()
+            behind_ms = 600_000 if self.calls.count("batch_get") < 2 else 0
+            return early - behind_ms, late - behind_ms
+
+    limiter, _ = counted_client(repo, CorrectedTable)
+
+    await take(limiter, {"rpm": 3})
+
+    assert (97, 7) == await available(limiter_with_parent)
 
 
 async def test_adjust_of_a_cold_cascade_debits_child_and_parent_at_exit(repo, limiter_with_parent):

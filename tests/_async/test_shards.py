@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 from zae_limiter.schema.operations import Key
 
-from .clients import Wrapped, another, counted, take
+from .clients import CountingTable, Wrapped, another, counted, take
 from .shards import BUCKET, OtherClient, counts, levels, stored, total, used
 
 RPM = Limit("rpm", 80, 80, 3_600)
@@ -61,6 +61,20 @@ async def test_cold_client_takes_all_tokens_of_all_shards(repo, limiter, other):
 
     assert 80 == used(repo, "rpm")
     assert 0 == (await rejected(client, {"rpm": 1})).primary_violation.available
+
+
+async def test_first_acquire_of_a_sharded_bucket_on_a_networked_table_makes_one_read(repo, limiter, other):
+    """It takes from shard 0, which was read together with the limits; another shard would need a read of its own."""
+    await take(limiter, {"rpm": 1})
+    await other.grow(8)
+    calls = []
+    for _ in range(8):
+        client = another(repo, CountingTable)
+        client.scope.table.inline = False
+        await take(RateLimiter(client), {"rpm": 1})
+        calls.append(client.scope.table.drain())
+
+    assert [["batch_get", "write"]] * 8 == calls
 
 
 async def test_warm_client_of_a_sharded_bucket_takes_with_one_write(repo, limiter, other):

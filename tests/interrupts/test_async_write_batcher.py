@@ -10,7 +10,7 @@ import zae_limiter.runtime.aio as runtime
 from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
 from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
-from tests.limiter_async.write_batchers import Carrier, Number
+from tests.limiter_async.write_batchers import Number, NumberBatcher
 from zae_limiter._async.limiter import write_batcher as batcher_module
 from zae_limiter.core.errors import RateLimiterUnavailable
 
@@ -45,36 +45,36 @@ def loop():
         yield made
 
 
-async def join(carrier, number, kind=ShortDeadline):
+async def join(batcher, number, kind=ShortDeadline):
     """Send a number, and return its result."""
     try:
-        return await carrier.join(kind(number))
+        return await batcher.join(kind(number))
     except RateLimiterUnavailable as error:
         return error
 
 
-async def join_all(carrier, *numbers):
+async def join_all(batcher, *numbers):
     """Send numbers from tasks of their own; all but the first queue."""
-    await asyncio.gather(*(asyncio.create_task(join(carrier, one)) for one in numbers), return_exceptions=True)
+    await asyncio.gather(*(asyncio.create_task(join(batcher, one)) for one in numbers), return_exceptions=True)
 
 
-async def works(carrier):
+async def works(batcher):
     """Send until no interrupted batch blocks the queue; return whether that happens."""
     for _ in range(TRIES):
-        if await join(carrier, 99) == "99":
+        if await join(batcher, 99) == "99":
             return True
     return False
 
 
-def check(loop, carrier, where):
+def check(loop, batcher, where):
     """Require that every caller ends, that nothing is sent twice, and that the batcher still works."""
     wait_for_all(loop)
-    assert run(loop, works(carrier)).result(), where
-    carried = Counter(number for some in carrier.carried for number in some if number != 99)
+    assert run(loop, works(batcher)).result(), where
+    sent = Counter(number for some in batcher.batches for number in some if number != 99)
 
-    assert not [number for number, times in carried.items() if times > 1], where
-    assert len(carrier.undone) == len(set(carrier.undone)), where
-    assert not carrier._queue, where
+    assert not [number for number, times in sent.items() if times > 1], where
+    assert len(batcher.undone) == len(set(batcher.undone)), where
+    assert not batcher._queue, where
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -85,12 +85,12 @@ def test_callers_interrupted_at_any_bytecode_leave_a_batcher_that_works(loop, ca
     numbers = range(callers)
 
     def prepare():
-        return Carrier(most_together=2)
+        return NumberBatcher(most_together=2)
 
     count = 0
-    for carrier, where in every_interrupt(prepare, lambda carrier: run(loop, join_all(carrier, *numbers)), file, kind):
+    for batcher, where in every_interrupt(prepare, lambda batcher: run(loop, join_all(batcher, *numbers)), file, kind):
         count += 1
-        check(loop, carrier, where)
+        check(loop, batcher, where)
 
     assert count > 20
 
@@ -101,17 +101,17 @@ async def test_caller_cancelled_at_any_await_leaves_a_batcher_that_works(before,
     """Several callers are before it and two behind it."""
 
     async def program(number):
-        carrier = Carrier(most_together=2)
-        others = [asyncio.create_task(join(carrier, one, Number)) for one in range(before)]
+        batcher = NumberBatcher(most_together=2)
+        others = [asyncio.create_task(join(batcher, one, Number)) for one in range(before)]
         await asyncio.sleep(0)
-        run = CancelledAt(join(carrier, 50, Number), number, again=again)
+        run = CancelledAt(join(batcher, 50, Number), number, again=again)
         cancelled = asyncio.create_task(ended(run))
         await asyncio.sleep(0)
-        others += [asyncio.create_task(join(carrier, before + one, Number)) for one in range(2)]
+        others += [asyncio.create_task(join(batcher, before + one, Number)) for one in range(2)]
         found = await asyncio.wait_for(asyncio.gather(*others, cancelled), 60)
 
         assert [str(one) for one in range(before + 2)] == found[:-1], number
-        assert carrier.rests(), number
+        assert batcher.rests(), number
         return run
 
     assert await cancelled_everywhere(program) > 0

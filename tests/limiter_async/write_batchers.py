@@ -13,13 +13,13 @@ class Number(int):
     until_s = float(2**31)
 
 
-class Carrier(WriteBatcher):
+class NumberBatcher(WriteBatcher):
     """Sends numbers; the outcome of a number is its text."""
 
     def __init__(self, max_in_flight=1, most_together=1_000):
         self.max_in_flight = max_in_flight
         self.most_together = most_together
-        self.carried = []
+        self.batches = []
         self.undone = []
         self.in_flight = 0
         self.most_seen = 0
@@ -31,8 +31,8 @@ class Carrier(WriteBatcher):
     def room(self, requests, in_flight):
         return min(len(requests), self.most_together) if in_flight < self.max_in_flight else 0
 
-    async def carry(self, requests):
-        self.carried.append(list(requests))
+    async def send_all(self, requests):
+        self.batches.append(list(requests))
         self.in_flight += 1
         self.most_seen = max(self.most_seen, self.in_flight)
         failing = self.failing
@@ -60,7 +60,7 @@ class Carrier(WriteBatcher):
 
     def rests(self):
         """Return whether no request is waiting or in flight."""
-        return not self.busy and not self._departing and not self._in_flight and not self.in_flight
+        return not self.busy and not self._collecting and not self._in_flight and not self.in_flight
 
 
 async def ticks(count):

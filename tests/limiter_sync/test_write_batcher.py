@@ -10,9 +10,9 @@ import pytest
 
 from tests.limiter_sync.write_batchers import (
     PATIENCE_S,
-    Carrier,
     Number,
-    departing,
+    NumberBatcher,
+    collecting,
     in_thread,
     outcomes,
     unavailable,
@@ -23,112 +23,112 @@ from zae_limiter.runtime.threads import Slot
 
 
 @pytest.fixture
-def carrier():
-    return Carrier()
+def batcher():
+    return NumberBatcher()
 
 
 class TestBatching:
-    def test_request_to_an_idle_batcher_is_sent_immediately_by_its_thread(self, carrier):
+    def test_request_to_an_idle_batcher_is_sent_immediately_by_its_thread(self, batcher):
         """No other thread is involved."""
         threads = []
-        carry = carrier.carry
-        carrier.carry = lambda requests: (threads.append(threading.get_ident()), carry(requests))[1]
+        send_all = batcher.send_all
+        batcher.send_all = lambda requests: (threads.append(threading.get_ident()), send_all(requests))[1]
 
-        assert "1" == carrier.join(Number(1))
+        assert "1" == batcher.join(Number(1))
         assert [threading.get_ident()] == threads
-        assert carrier.rests()
+        assert batcher.rests()
 
-    def test_waiting_requests_of_threads_are_sent_as_one_batch_in_order(self, carrier):
+    def test_waiting_requests_of_threads_are_sent_as_one_batch_in_order(self, batcher):
         """Each gets its own outcome."""
-        carrier.held.clear()
-        results = carrier.sent(1, 2, 3, 4)
-        carrier.held.set()
+        batcher.held.clear()
+        results = batcher.sent(1, 2, 3, 4)
+        batcher.held.set()
 
         assert ["1", "2", "3", "4"] == outcomes(results)
-        assert [[1], [2, 3, 4]] == carrier.carried
-        until(carrier.rests)
+        assert [[1], [2, 3, 4]] == batcher.batches
+        until(batcher.rests)
 
     @pytest.mark.parametrize("room", [1, 2, 3])
     def test_batches_of_threads_in_flight_never_exceed_the_maximum(self, room):
         """The number of requests makes no difference."""
-        carrier = Carrier(max_in_flight=room, most_together=2)
-        carrier.held.clear()
-        results = carrier.sent(*range(12))
-        sent_at_first = [list(some) for some in carrier.carried]
-        carrier.held.set()
+        batcher = NumberBatcher(max_in_flight=room, most_together=2)
+        batcher.held.clear()
+        results = batcher.sent(*range(12))
+        sent_at_first = [list(some) for some in batcher.batches]
+        batcher.held.set()
 
         assert [str(number) for number in range(12)] == outcomes(results)
         assert [[number] for number in range(room)] == sent_at_first
-        assert room == carrier.most_seen
-        until(carrier.rests)
+        assert room == batcher.most_seen
+        until(batcher.rests)
 
-    def test_batch_that_is_about_to_be_sent_takes_in_later_requests(self, carrier):
+    def test_batch_that_is_about_to_be_sent_takes_in_later_requests(self, batcher):
         """Only its own leader sends it."""
-        batch = departing(carrier, 1)
-        results = carrier.sent(2, 3)
-        carrier._set_out(batch)
+        batch = collecting(batcher, 1)
+        results = batcher.sent(2, 3)
+        batcher._send_batch(batch)
 
         assert ["2", "3"] == outcomes(results)
-        assert ([[1, 2, 3]], "1") == (carrier.carried, batch.waiters[0].outcome)
+        assert ([[1, 2, 3]], "1") == (batcher.batches, batch.waiters[0].outcome)
 
 
 class TestFailures:
-    def test_failed_batch_raises_for_its_threads_and_no_others(self, carrier):
+    def test_failed_batch_raises_for_its_threads_and_no_others(self, batcher):
         """Batches before and after it succeed."""
-        carrier.held.clear()
-        carrier.failing[3] = error = unavailable()
-        carrier.most_together = 2
-        results = carrier.sent(1, 2, 3, 4)
-        carrier.held.set()
+        batcher.held.clear()
+        batcher.failing[3] = error = unavailable()
+        batcher.most_together = 2
+        results = batcher.sent(1, 2, 3, 4)
+        batcher.held.set()
 
         assert ["1", error, error, "4"] == outcomes(results)
-        assert ([[1], [2, 3], [4]], []) == (carrier.carried, carrier.undone)
-        until(carrier.rests)
+        assert ([[1], [2, 3], [4]], []) == (batcher.batches, batcher.undone)
+        until(batcher.rests)
 
     @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit, ZeroDivisionError])
-    def test_interrupted_leader_raises_unavailable_for_its_batch(self, carrier, interrupt):
+    def test_interrupted_leader_raises_unavailable_for_its_batch(self, batcher, interrupt):
         """The outcome of the other requests is unknown; the next batch is sent."""
-        carrier.held.clear()
-        carrier.failing[2] = interrupt()
-        carrier.most_together = 2
-        results = carrier.sent(1, 2, 3, 4)
-        carrier.held.set()
+        batcher.held.clear()
+        batcher.failing[2] = interrupt()
+        batcher.most_together = 2
+        results = batcher.sent(1, 2, 3, 4)
+        batcher.held.set()
 
         assert [str, interrupt, RateLimiterUnavailable, str] == [type(one) for one in outcomes(results)]
-        until(carrier.rests)
+        until(batcher.rests)
 
-    def test_waiting_thread_that_is_interrupted_leaves_the_queue(self, carrier):
+    def test_waiting_thread_that_is_interrupted_leaves_the_queue(self, batcher):
         """Its request is not sent."""
-        carrier.held.clear()
-        results = carrier.sent(1)
+        batcher.held.clear()
+        results = batcher.sent(1)
         with interrupted_waits():
-            results.append(in_thread(lambda: carrier.join(Number(2))))
+            results.append(in_thread(lambda: batcher.join(Number(2))))
             assert isinstance(results[1].exception(PATIENCE_S), KeyboardInterrupt)
-        results += carrier.sent(3)
-        carrier.held.set()
+        results += batcher.sent(3)
+        batcher.held.set()
 
         assert ["1", "3"] == outcomes([results[0], results[2]])
-        assert ([[1], [3]], []) == (carrier.carried, carrier.undone)
+        assert ([[1], [3]], []) == (batcher.batches, batcher.undone)
 
-    def test_thread_interrupted_in_flight_undoes_its_request(self, carrier):
+    def test_thread_interrupted_in_flight_undoes_its_request(self, batcher):
         """It does so itself, once it has the outcome."""
-        batch = departing(carrier, 1)
+        batch = collecting(batcher, 1)
         entered, go_on = threading.Event(), threading.Event()
         with interrupted_waits(entered, go_on):
-            result = in_thread(lambda: carrier.join(Number(2)))
+            result = in_thread(lambda: batcher.join(Number(2)))
             assert entered.wait(PATIENCE_S)
-            carrier.held.clear()
-            leading = in_thread(lambda: carrier._set_out(batch))
-            until(lambda: carrier.carried)
+            batcher.held.clear()
+            leading = in_thread(lambda: batcher._send_batch(batch))
+            until(lambda: batcher.batches)
             go_on.set()
             waits = not result.done()
-            carrier.held.set()
+            batcher.held.set()
             assert isinstance(result.exception(PATIENCE_S), KeyboardInterrupt)
         leading.result(PATIENCE_S)
 
         assert waits
-        assert ([[1, 2]], ["2"]) == (carrier.carried, carrier.undone)
-        until(carrier.rests)
+        assert ([[1, 2]], ["2"]) == (batcher.batches, batcher.undone)
+        until(batcher.rests)
 
 
 class interrupted_waits:  # noqa: N801 - it reads as a verb
@@ -158,25 +158,25 @@ class interrupted_waits:  # noqa: N801 - it reads as a verb
 def test_random_requests_of_threads_are_sent_exactly_once(seed):
     """Many threads send repeatedly, and some batches fail."""
     random = Random(seed)
-    carrier = Carrier(max_in_flight=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
-    carrier.failing = {number: random.choice((unavailable(), SystemExit())) for number in random.sample(range(640), 40)}
+    batcher = NumberBatcher(max_in_flight=random.choice((1, 2, 8)), most_together=random.choice((1, 3, 1_000)))
+    batcher.failing = {number: random.choice((unavailable(), SystemExit())) for number in random.sample(range(640), 40)}
 
     def work(first):
         came = []
         for number in range(first, first + 40):
             try:
-                came.append(carrier.join(Number(number)))
+                came.append(batcher.join(Number(number)))
             except (RateLimiterUnavailable, SystemExit):
                 came.append(None)
         return came
 
     came = [result.result(PATIENCE_S) for result in [in_thread(lambda n=n: work(n * 40)) for n in range(16)]]
 
-    failed = {number for some in carrier.carried if set(some) & set(carrier.failing) for number in some}
-    assert list(range(640)) == sorted(number for some in carrier.carried for number in some)
+    failed = {number for some in batcher.batches if set(some) & set(batcher.failing) for number in some}
+    assert list(range(640)) == sorted(number for some in batcher.batches for number in some)
     assert [None if n in failed else str(n) for n in range(640)] == [one for some in came for one in some]
-    assert carrier.rests()
-    assert carrier.most_seen <= carrier.max_in_flight
+    assert batcher.rests()
+    assert batcher.most_seen <= batcher.max_in_flight
 
 
 class TestSlot:
@@ -211,20 +211,20 @@ GREENLETS = """
     from gevent import monkey
     monkey.patch_all()
     import gevent, random
-    from tests.limiter_sync.write_batchers import Carrier, Number, unavailable, departing
+    from tests.limiter_sync.write_batchers import NumberBatcher, Number, unavailable, collecting
 
-    carrier, chance = Carrier(2, 5), random.Random(3)
-    carry = carrier.carry
-    def slow_carry(requests):
+    batcher, chance = NumberBatcher(2, 5), random.Random(3)
+    send_all = batcher.send_all
+    def slow_send(requests):
         gevent.sleep(chance.random() / 1000)
-        outcomes = carry(requests)
+        outcomes = send_all(requests)
         gevent.sleep(chance.random() / 1000)
         return outcomes
-    carrier._carry = slow_carry
-    carrier.failing = {number: unavailable() for number in chance.sample(range(300), 10)}
+    batcher.send_all = slow_send
+    batcher.failing = {number: unavailable() for number in chance.sample(range(300), 10)}
     arrived = []
     def work(number):
-        arrived.append(int(carrier.join(Number(number))))
+        arrived.append(int(batcher.join(Number(number))))
     def quiet(number):
         try:
             work(number)
@@ -238,22 +238,22 @@ GREENLETS = """
         if number % 4 == 0:
             greenlets[chance.randrange(len(greenlets))].kill(block=False)
     print(len(gevent.joinall(greenlets, timeout=300)))
-    carried = [number for some in carrier.carried for number in some]
-    undone = {int(number) for number in carrier.undone}
-    print(len(carried) == len(set(carried)), len(undone) == len(carrier.undone), bool(undone & set(arrived)))
-    print(carrier.rests())
+    sent = [number for some in batcher.batches for number in some]
+    undone = {int(number) for number in batcher.undone}
+    print(len(sent) == len(set(sent)), len(undone) == len(batcher.undone), bool(undone & set(arrived)))
+    print(batcher.rests())
 
-    carrier = Carrier()
-    carrier.held.clear()
-    batch = departing(carrier, 1)
-    led = gevent.spawn(carrier.join, Number(2))
+    batcher = NumberBatcher()
+    batcher.held.clear()
+    batch = collecting(batcher, 1)
+    led = gevent.spawn(batcher.join, Number(2))
     gevent.sleep(0)
-    leads = gevent.spawn(carrier._set_out, batch)
+    leads = gevent.spawn(batcher._send_batch, batch)
     gevent.sleep(0)
     led.kill(block=False)
     gevent.sleep(0)
-    carrier.held.set()
-    print(len(gevent.joinall([led, leads], timeout=300)), carrier.carried, carrier.undone, batch.waiters[0].outcome)
+    batcher.held.set()
+    print(len(gevent.joinall([led, leads], timeout=300)), batcher.batches, batcher.undone, batch.waiters[0].outcome)
 """
 
 

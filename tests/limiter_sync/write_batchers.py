@@ -16,13 +16,13 @@ class Number(int):
     until_s = float(2**31)
 
 
-class Carrier(WriteBatcher):
+class NumberBatcher(WriteBatcher):
     """Sends numbers; the outcome of a number is its text."""
 
     def __init__(self, max_in_flight=1, most_together=1_000):
         self.max_in_flight = max_in_flight
         self.most_together = most_together
-        self.carried = []
+        self.batches = []
         self.undone = []
         self.in_flight = 0
         self.most_seen = 0
@@ -35,9 +35,9 @@ class Carrier(WriteBatcher):
     def room(self, requests, in_flight):
         return min(len(requests), self.most_together) if in_flight < self.max_in_flight else 0
 
-    def carry(self, requests):
+    def send_all(self, requests):
         with self.lock:
-            self.carried.append(list(requests))
+            self.batches.append(list(requests))
             self.in_flight += 1
             self.most_seen = max(self.most_seen, self.in_flight)
         try:
@@ -69,18 +69,18 @@ class Carrier(WriteBatcher):
     def present(self):
         """Return how many requests are sent or waiting."""
         with self.lock:
-            return sum(map(len, self.carried)) + len(self._queue)
+            return sum(map(len, self.batches)) + len(self._queue)
 
     def rests(self):
         """Return whether no request is waiting or in flight."""
-        return not self.busy and not self._departing and not self._in_flight and not self.in_flight
+        return not self.busy and not self._collecting and not self._in_flight and not self.in_flight
 
 
-def departing(batcher, number):
+def collecting(batcher, number):
     """Let a number be about to be sent, and return its batch, which has no leader yet."""
     batch = _Batch([_Waiter(Number(number))])
     batcher._in_flight[batch] = None
-    batcher._departing = batch
+    batcher._collecting = batch
     return batch
 
 

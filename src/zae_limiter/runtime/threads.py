@@ -159,7 +159,7 @@ class Parallel:
         return self.run(calls)
 
     def close(self) -> None:
-        """End the threads; a later call of `both` starts new ones."""
+        """End the threads; a later call of `run` starts new ones."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -272,7 +272,7 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _resolve(mode: ParallelMode) -> Literal["gevent", "threadpool", "serial"]:
-    """Choose how two calls run, and warn if the requested mode has little effect here."""
+    """Choose how concurrent calls run, and warn if the requested mode has little effect here."""
     # Patched sockets are not enough: waiting for an unpatched lock would block all greenlets.
     monkey = sys.modules.get("gevent.monkey")
     patched = monkey is not None and monkey.is_module_patched("threading")

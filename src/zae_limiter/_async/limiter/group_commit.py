@@ -1,7 +1,7 @@
 """Group commit: while writes to a bucket are in flight, later takes and settlements queue and are sent as one write.
 
-A bucket that no other caller of this process writes to is written at once. ``core.batch`` decides which requests of a
-batch a balance admits.
+A request to a bucket without writes in flight is sent immediately. ``core.batch`` decides which requests of a batch a
+balance admits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,10 @@ _WRITES_IN_FLIGHT = 8
 """Maximum concurrent writes per bucket and process; fewer would add queueing delay."""
 
 _MOST_TOGETHER = 1_000
+"""Maximum requests of one batch."""
+
 _ROUNDS = 12
-"""How often a batch is evaluated again while other clients take in between; each request left then is sent alone."""
+"""A batch is tried this many times while other clients take in between; then each request left is sent alone."""
 
 
 class RetryLater:
@@ -52,7 +54,7 @@ class BatchedClient(NetworkedClient):
         self._together = together
 
     def renew(self, *, restored: bool) -> None:
-        """Wait for nothing, in a copy of the process, that the original has in flight."""
+        """Drop all queues in a copy of the process: their leaders run in the original."""
         super().renew(restored=restored)
         self._takes.clear()
         self._settlements.clear()
@@ -103,7 +105,7 @@ class BatchedClient(NetworkedClient):
         return batcher
 
     def _check(self, request: AcquireRequest) -> None:
-        """Refuse what can never be admitted before it joins a batch; limits that must be read again refuse nothing."""
+        """Refuse a request that can never be admitted before it joins a batch, if the cached limits are fresh."""
         known = self.caches.limits(request.bucket)
         if known is not None and known.terms is not None and known.is_fresh(self.now()[0]):
             request.amounts(known.terms)
@@ -130,7 +132,7 @@ class BatchedClient(NetworkedClient):
 
 
 class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
-    """The takes from one bucket; ``together`` False sends each of them alone."""
+    """The takes from one bucket; each is sent alone if ``together`` is False."""
 
     def __init__(self, client: NetworkedClient, *, together: bool) -> None:
         super().__init__(client.monotonic_s)
@@ -139,9 +141,9 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         self._together = together
 
     def room(self, requests: Sequence[AcquireRequest], in_flight: int) -> int:
-        """Return how many requests may be sent now: all that wait, so that none waits long to be rejected.
+        """Return how many requests may be sent now: as a rule the whole queue, or none.
 
-        While others are in flight, there must be enough for the first: otherwise they would be refused for nothing.
+        The queue includes requests that will be rejected, because these must not wait either.
         """
         if not self._together or (not in_flight and len(requests) == 1):
             return len(requests)
@@ -149,16 +151,19 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
             return 0
         known = self._known(requests[0].bucket)
         if known is None:
+            # The limits are unknown, so the capacity is too. One request reads them, and the others wait for it.
             return 0 if in_flight else 1
         remembered, terms = known
         everyone = min(len(requests), _MOST_TOGETHER)
         view = remembered.expected()
         if not in_flight or view is None or remembered.sharded:
             return everyone
+        # Writes in flight may leave too little for the first request. A take that is sent now would be refused, and
+        # the answers that are about to arrive tell whether there is enough. So the queue waits for them.
         return everyone if fitting((requests[0].consume,), room_of(view, terms, self._client.now())) else 0
 
     def _known(self, bucket: BucketId) -> tuple[Remembered, EffectiveLimits] | None:
-        """Return what is remembered of a bucket, and its limits; None while these are not known."""
+        """Return what is cached of a bucket, and its limits; None if the limits are not cached."""
         remembered = self._caches.buckets.get(bucket)
         limits = None if remembered is None else remembered.limits
         if remembered is None or limits is None or limits.terms is None:
@@ -166,14 +171,14 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         return remembered, limits.terms
 
     def _most_at_once(self, requests: Sequence[AcquireRequest]) -> int:
-        """Return how many requests, from the first, fit into one take: no more than the capacity."""
+        """Return how many requests, from the first, fit into one take: their sum must not exceed a capacity."""
         known = self._known(requests[0].bucket)
         if known is None:
             return len(requests)
         return max(1, fitting([request.consume for request in requests], capacities_of(known[1])))
 
     def _expected_at_once(self, requests: Sequence[AcquireRequest]) -> int:
-        """Return how many requests the bucket is expected to admit; all that fit, if not even the first."""
+        """Return how many requests the bucket is expected to admit; all that fit into one take if it admits none."""
         most = self._most_at_once(requests)
         known = self._known(requests[0].bucket)
         view = None if known is None or known[0].sharded else known[0].expected()
@@ -182,8 +187,8 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         enough = fitting([request.consume for request in requests], room_of(view, known[1], self._client.now()))
         return min(most, enough) or most
 
-    async def carry(self, requests: Sequence[AcquireRequest]) -> Sequence[TakeResult | ZAELimiterError]:
-        """Take for all requests in one write; where that is too much, for those that the balance admits."""
+    async def send_all(self, requests: Sequence[AcquireRequest]) -> Sequence[TakeResult | ZAELimiterError]:
+        """Take for all requests in one write; if that is too much, take for those that the balance admits."""
         if len(requests) == 1:
             return [await self._take_one(requests[0])]
         results: dict[int, TakeResult | ZAELimiterError] = {}
@@ -198,16 +203,17 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
             waiting = later
             if len(waiting) <= 1:
                 break
-            # Once some were admitted, the others are evaluated by what that has left, all of them in one write.
+            # The others are tried in one write, without an estimate of how many fit. A refusal shows the balance, which
+            # decides about all of them.
             count = self._most_at_once([requests[number] for number in waiting])
         for number in waiting:
             results[number] = await self._take_one(requests[number])
         return [results[number] for number in range(len(requests))]
 
     async def _take_together(self, requests: Sequence[AcquireRequest], count: int) -> Sequence[BatchResult]:
-        """Take once for the first ``count``; where that is too much, all are judged by what there is.
+        """Take once for the first ``count``; if that is too much, decide about all by the balance.
 
-        A request that may be tried again gets ``RETRY_LATER``.
+        The result of a request that is to be tried again is ``RETRY_LATER``.
         """
         first, later = requests[:count], len(requests) - count
         try:
@@ -215,12 +221,15 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         except NoLimitsInForceError as error:
             return [error] * len(requests)
         except ValidationError as error:
-            # One of them can never be admitted, or what was known of the limits has changed: fewer may travel.
+            # One of them can never be admitted, or the sum exceeds a capacity that was lowered. Halves isolate the
+            # request that fails, so that the others do not fail with it.
             return [*await self._take_by_halves(first, error), *[RETRY_LATER] * later]
         except ZAELimiterError as error:
             return [error] * len(requests)
         if not isinstance(result, Rejected):
             return [*[result] * count, *[RETRY_LATER] * later]
+        # Requests are admitted in order, as far as the balance reaches. The rejections report what is left after the
+        # admitted ones, though these are sent again only in the next round.
         flags = _flags(requests, result)
         others = together(request.consume for request, flag in zip(requests, flags, strict=True) if flag)
         return [
@@ -234,7 +243,7 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         middle = len(requests) // 2
         if not middle:
             return [error]
-        return [*await self.carry(requests[:middle]), *await self.carry(requests[middle:])]
+        return [*await self.send_all(requests[:middle]), *await self.send_all(requests[middle:])]
 
     async def _take_one(self, request: AcquireRequest) -> TakeResult | ZAELimiterError:
         try:
@@ -243,7 +252,10 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
             return error
 
     async def undo(self, request: AcquireRequest, result: TakeResult) -> None:
-        """Credit what was taken for a caller that has left."""
+        """Credit what was taken for a caller that has left.
+
+        The credit is written directly, not through the queue of settlements.
+        """
         if isinstance(result, Rejected):
             return
         own, ancestors = result if isinstance(result, Cascaded) else (result, ())
@@ -256,7 +268,7 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
 
 
 class SettlementBatcher(WriteBatcher[Owed, bool]):
-    """The settlements with one bucket; ``together`` False sends each of them alone."""
+    """The settlements with one bucket; each is sent alone if ``together`` is False."""
 
     def __init__(self, client: NetworkedClient, *, together: bool) -> None:
         super().__init__(client.monotonic_s)
@@ -269,7 +281,7 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             return len(requests)
         return min(len(requests), _MOST_TOGETHER) if in_flight < _WRITES_IN_FLIGHT else 0
 
-    async def carry(self, requests: Sequence[Owed]) -> Sequence[bool]:
+    async def send_all(self, requests: Sequence[Owed]) -> Sequence[bool]:
         """Charge and credit all settlements in one write."""
         settler = self._client.settler
         if len(requests) == 1:
@@ -286,11 +298,11 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
 
 
 def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
-    """Return what several ask for in all, to be answered by when the first of them must be."""
+    """Return one request for the sum of several, with the earliest of their deadlines."""
     first = requests[0]
     until_s = min(request.until_s for request in requests)
     amounts = together(request.consume for request in requests)
-    # What an ancestor gives belongs to one request, so each request asks it by itself.
+    # A take from an ancestor belongs to one lease, so each request takes from its ancestors by itself.
     return first._replace(consume=amounts, until_s=until_s, with_ancestors=False)
 
 
@@ -300,7 +312,7 @@ def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool
 
 
 def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int]) -> Rejected:
-    """Return the rejection of one of a group: what those that were admitted take is no longer there."""
+    """Return the rejection of one request of a batch, with the levels after the admitted requests have taken."""
     levels: list[LevelOfLimit] = [level.less(taken.get(level.name, 0) * 1000, whole.judged) for level in whole.levels]
     positions = {level.name: position for position, level in enumerate(levels)}
     amounts = [(positions[name], amount * 1000) for name, amount in request.consume.items() if name in positions]
@@ -308,7 +320,7 @@ def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int
 
 
 def _sum(settlements: Sequence[Settlement]) -> Settlement:
-    """Return one settlement that does what several of one birth number do."""
+    """Return the sum of settlements, which have the same birth number."""
     debits: dict[str, int] = {}
     credits: dict[str, int] = {}
     for settlement in settlements:

@@ -41,13 +41,13 @@ class RateLimiter(DelegatedVerbs):
         group_commit: bool = True,
         **named: "Unpack[Named]",
     ) -> None:
-        """Limit by a repository; to name a limiter here is deprecated, and it is then opened by the first verb.
+        """Limit by a repository. Without one, the first call opens what ``named`` says; this form is deprecated.
 
         Args:
-            repository: Where limits and buckets are kept, opened already.
-            speculative_writes: Take at once, by what was last seen of the bucket. False: look first, for one more read.
-            group_commit: Let acquires of one bucket that come together travel as one write, on DynamoDB.
-            **named: What the deprecated form takes.
+            repository: An open repository, which stores limits and buckets.
+            speculative_writes: Write without reading first, based on the cached view of the bucket. False adds a read.
+            group_commit: Send concurrent acquires of one bucket as one write, on DynamoDB.
+            **named: The arguments of the deprecated form.
 
         Raises:
             ValidationError: There is neither a repository nor a name, or there are both, or the repository is neither
@@ -74,7 +74,7 @@ class RateLimiter(DelegatedVerbs):
 
     def _begin(self, repository: ScopedRepository) -> None:
         scope = repository.scope
-        # Chosen once: a write to an embedded table is made in place, one to a networked table travels with others.
+        # Chosen once: a write to an embedded table is made in place, and writes to a networked table are batched.
         if scope.table.inline:
             self._client: BucketClient = DirectClient(scope, speculative=self._speculative)
             self._lease_kind: type[Lease] = DirectLease
@@ -107,8 +107,8 @@ class RateLimiter(DelegatedVerbs):
         raises, and ``allow`` admits the call without limiting. The default is the repository's, or the stored one.
 
         Raises:
-            RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.
-            ValidationError: Names, amounts or limits are not what they must be, or can never be admitted.
+            RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
+            ValidationError: A name, an amount or a limit is invalid, or the request can never be admitted.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
         return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable)
@@ -151,11 +151,11 @@ class RateLimiter(DelegatedVerbs):
             return False
 
     async def ensure_infrastructure(self) -> None:
-        """Deploy the limiter that a deprecated constructor has named; an open one exists already.
+        """Deploy the stack that a deprecated constructor has named; an open repository exists already.
 
         Raises:
-            UnsupportedByBackendError: It is a file, or memory, which have no infrastructure.
-            InfrastructureError: It cannot be done; the text says why, and what to do.
+            UnsupportedByBackendError: A file or memory has no infrastructure.
+            InfrastructureError: The deployment failed; the message says why, and what to do.
         """
         await self._repository.ensure_infrastructure()
 
@@ -167,7 +167,7 @@ class RateLimiter(DelegatedVerbs):
             ValidationError: No region is configured.
             InfrastructureError: There are no credentials, or AWS refuses, or cannot be reached.
         """
-        # Imported here: a program that only limits does not need the clients.
+        # Imported here, so that a limiter does not pay for AWS clients that it does not use.
         from zae_limiter.infra.clients import Clients
         from zae_limiter.infra.discovery import list_limiters
 

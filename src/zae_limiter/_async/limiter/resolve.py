@@ -1,4 +1,4 @@
-"""The terms a request is judged by: the caller's own limits, or those in force, from the cache while they are fresh."""
+"""The terms that decide about a request: the caller's own limits, or the stored ones, cached while they are fresh."""
 
 from collections.abc import Sequence
 
@@ -22,10 +22,10 @@ class Resolver:
         self._configs = ConfigStore(scope)
 
     async def terms(self, bucket: BucketId, own: OwnLimits, until_s: float) -> EffectiveLimits:
-        """Return the terms, reading the configuration where it is not known or not fresh.
+        """Return the terms; read the configuration if it is not cached or not fresh.
 
         Raises:
-            ValidationError: Names or limits are not what they must be, or no limits are in force.
+            ValidationError: A name or a limit is invalid, or no limits are in force.
         """
         check_bucket(bucket)
         limits = None if own is None else check_limits(own)
@@ -39,9 +39,9 @@ class Resolver:
     async def terms_read(
         self, bucket: BucketId, own: tuple[Limit, ...] | None, items: Sequence[Item | None], until_s: float
     ) -> EffectiveLimits:
-        """Return the terms that follow from a configuration that was just read, and remember it.
+        """Return the terms that follow from a configuration that was just read, and cache it.
 
-        What it lacks may only be too new for an ordinary read: then it is read again, consistently.
+        An eventually consistent read may miss limits that were just stored. If it finds none, a consistent one follows.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
@@ -63,14 +63,14 @@ class Resolver:
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
     def known_terms(self, bucket: BucketId, own: OwnLimits) -> EffectiveLimits | None:
-        """Return the terms if they can be told without reading; None if not, or if no limits are in force."""
+        """Return the terms if they are cached and fresh; None if not, or if no limits are in force."""
         known = self._configs.fresh(bucket)
         if known is None or (own is None and known.terms is None):
             return None
         return self.agreed(bucket, None if own is None else check_limits(own), known)
 
     def is_known(self, bucket: BucketId) -> bool:
-        """Say whether the terms can be told without reading."""
+        """Return whether the terms are cached and fresh."""
         return self._configs.fresh(bucket) is not None
 
     def agreed(self, bucket: BucketId, own: tuple[Limit, ...] | None, known: KnownLimits) -> EffectiveLimits:

@@ -44,7 +44,8 @@ class Settler:
         shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
         view = memory.seen(shard)
         if view is None or not view.layout.has_all(settlement.names) or not settlement.credits_reach(view.layout.birth):
-            # An old view may lack a limit or show an earlier bucket, and what is settled with it would be dropped.
+            # Hazard: an old view may lack a limit or show a deleted bucket, and its part of the settlement would be
+            # dropped. So the newest bucket decides.
             view = await self._buckets.look((bucket, shard), terms, until_s, newest=True)
         refusals = 0
         for _ in range(MOST_STEPS):
@@ -53,16 +54,18 @@ class Settler:
                 if not settlement.names:
                     return
                 owed = owed._replace(settlement=settlement)
-                # Where the bucket is gone, it is the first shard that is made again.
+                # A bucket that no longer exists is created again as shard 0.
                 view = memory.seen(shard)
                 shard = shard if view is not None else 0
+            # A new bucket is full, so it needs no credits. It is created only for debits.
             if view is None and shard == 0 and not (settlement.debits and await self._has_namespace(bucket, until_s)):
                 return
             result, own = await self._settle_once(owed, view, refusals)
             if result is None:
                 return
             if isinstance(result, Applied):
-                # A credit holds nothing: it may have met a bucket that was put on other limits since.
+                # A credit does not require the limits of the view. If the bucket has other limits now, the positions of
+                # ``own`` do not apply to it.
                 same = view is not None and view.layout.describes(result.new)
                 self._buckets.learn((bucket, shard), result.new, terms, own if same else ())
                 return
@@ -77,7 +80,7 @@ class Settler:
         raise contended(bucket)
 
     async def _settle_across(self, owed: Owed, view: BucketView | None, refusals: int) -> Settlement:
-        """Settle with all shards what one of them lacks, or has no room for; return what is left to settle."""
+        """Settle with all shards what one of them cannot pay or hold; return what is left to settle."""
         now_ms, settlement = self._table.now()[0], owed.settlement
         due = settlement if view is None else settlement.due(view.layout.birth)
         left: Settlement | None = None
@@ -112,6 +115,8 @@ class Settler:
         outcome = await self._table.write(operation, until_s)
         if type(outcome) is Applied:
             return outcome
+        # Hazard: after a lost answer the first write may have been applied. A debit that is charged again only limits
+        # more, but a credit that is given again creates tokens.
         debits = [part for part in settling.parts if part.spent >= 0]
         again = bucket_writes.settle(view, Settling(debits, settling.held), nonce) if debits else None
         return await self._buckets.result_of(operation, outcome, again, until_s)
@@ -138,9 +143,9 @@ class Settler:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
         """
         bucket, settlement, terms, until_s = owed
-        backoff = self._shards.pauses(until_s)
+        backoff = self._shards.backoff(until_s)
         for _ in range(TRANSACTIONS):
-            # What is settled with a limit that an old read lacks would be dropped.
+            # Read consistently: the settlement of a limit that an old read lacks would be dropped.
             shards = await self._shards.read_all(bucket, terms, until_s, again=True)
             if shards is None:
                 return None
@@ -156,7 +161,7 @@ class Settler:
         raise contended(bucket)
 
     def _shard_to_settle(self, memory: Remembered, settlement: Settlement) -> int:
-        """Return the shard that has the most for debits, or that credits would fill up the least."""
+        """Return the shard with the highest level for debits, or with the lowest level for credits."""
         now_ms = self._table.now()[0]
         first = memory.view
         due = settlement if first is None else settlement.due(first.layout.birth)
@@ -168,7 +173,7 @@ class Settler:
             return min(levels, default=0.0)
 
         views = memory.views()
-        # One that lacks a limit for now, or has another birth number, would drop what is settled with it.
+        # A shard that lacks a limit, or has another birth number, would drop its part of the settlement.
         having = {
             shard: view
             for shard, view in views.items()

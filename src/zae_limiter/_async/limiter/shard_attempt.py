@@ -73,7 +73,7 @@ class ShardAttempt:
         self.view: BucketView | None = context.buckets.remembered(*self._shard_id)
 
     async def run(self) -> AttemptResult:
-        """Do what is next until the request is admitted, or cannot be here.
+        """Carry out one step after the other, until the request is admitted, or cannot be admitted by this shard.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or others kept changing the shard.
@@ -88,12 +88,12 @@ class ShardAttempt:
         raise contended(self._request.bucket)
 
     async def top_up(self, topping: TopUp, now: TimeBounds) -> AttemptResult | None:
-        """Take, and return what the creation of the bucket withheld in the same write; None if there is more to do."""
+        """Take, and top up what the creation of the bucket withheld, in one write; return None if more steps follow."""
         write = bucket_writes.top_up(self._known_view(), topping, next(self._context.nonces))
         return await self._send(write, now)
 
-    async def agree(self) -> BucketView | None:
-        """Put the shard on the limits in force, taking nothing, and return it; None if it is not to be had."""
+    async def rebase(self) -> BucketView | None:
+        """Move the shard to the limits in force without a take, and return it; None if it is absent or throttled."""
         for _ in range(MOST_STEPS):
             if self.view is None or self.view.layout.follows(self.terms):
                 return self.view
@@ -104,7 +104,7 @@ class ShardAttempt:
         raise contended(self._request.bucket)
 
     async def _carry_out(self, step: NextStep, now: TimeBounds) -> AttemptResult | None:
-        """Carry out a step; None if there is more to do."""
+        """Carry out a step; return None if more steps follow."""
         nonces = self._context.nonces
         match step:
             case Reject(at=at):
@@ -120,7 +120,7 @@ class ShardAttempt:
             case Take():
                 return await self._send(bucket_writes.take(self._known_view(), step, next(nonces)), now)
             case Rebase(rebasing=rebasing, takes=takes):
-                rebased = await self._send(self._rebase(rebasing), now)
+                rebased = await self._send(self._rebase_update(rebasing), now)
                 return rebased if takes or isinstance(rebased, Missing | Throttled) else None
             case never:
                 assert_never(never)
@@ -138,16 +138,16 @@ class ShardAttempt:
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.layout.stamp)
 
     async def _create(self, asked: TimeBounds) -> AttemptResult | None:
-        result = self.hear(await self._buckets.create(self._creation(asked), self._until_s), asked)
+        result = self.learn_from(await self._buckets.create(self._creation(asked), self._until_s), asked)
         if isinstance(result, Admitted):
             self._context.top_ups.created(self._request.bucket, self._known_view(), asked)
         return result
 
     async def _send(self, operation: Put | Update, asked: TimeBounds) -> AttemptResult | None:
-        return self.hear(await self._buckets.send(operation, self._until_s), asked)
+        return self.learn_from(await self._buckets.send(operation, self._until_s), asked)
 
-    def hear(self, result: WriteResult, asked: TimeBounds) -> AttemptResult | None:
-        """Learn from the result of a write that was decided at ``asked``; None if there is more to do."""
+    def learn_from(self, result: WriteResult, asked: TimeBounds) -> AttemptResult | None:
+        """Cache the result of a write that was decided at ``asked``; return None if more steps follow."""
         match result:
             case Applied(new=new):
                 self.view = self._buckets.learn(self._shard_id, new, self.terms, self._amounts)
@@ -169,7 +169,7 @@ class ShardAttempt:
                 assert_never(never)
         return None
 
-    def _rebase(self, rebasing: Rebasing) -> Update:
+    def _rebase_update(self, rebasing: Rebasing) -> Update:
         view, first = self._known_view(), self._buckets.remembered(self._request.bucket)
         if view.layout.birth is None:
             birth = missing_birth(view.layout, None if first is None else first.layout, self._buckets.draw_birth())

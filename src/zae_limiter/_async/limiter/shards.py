@@ -1,6 +1,8 @@
-"""A bucket of several shards: which one is asked, when one is split, and what is taken from or charged to several.
+"""Takes from buckets of several shards, and splits shards that are written to too often.
 
-Which shard, whether to split, and what each gives is decided in ``core``; here it is done.
+A take goes to one shard. If that lacks the tokens, it goes to a few others, and then to all of them in one transaction.
+So no request is rejected while all shards together have the tokens. ``core.sharding``, ``core.splitting`` and
+``core.multi_shard`` decide; this module reads and writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,14 +49,22 @@ from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Operation
 
 _SHARDS_TRIED = 3
+"""Shards that are tried one by one before all of them are read."""
+
 _READS_OF_ALL = 6
-# More than fit a deadline, which is what ends the tries.
+"""Reads of all shards while these split or merge."""
+
 TRANSACTIONS = 64
+"""Tries of a transaction: more than fit into a deadline, so the deadline ends them."""
+
 _PAUSES = Pauses(0.005, 0.1)
-# Of many clients that a throttle hits at once, some split and the others find it done.
-_SPLITTERS = 0.25
-_TO_LOOK = 0.125
-"""The part of what is left of a deadline in which a shard that takes no writes must have been read."""
+
+_SPLIT_CHANCE = 0.25
+"""The chance that a throttled client splits the shard. A throttle hits many clients at the same time, and if all of
+them split, their transactions conflict."""
+
+_READ_PART = 0.125
+"""The part of the remaining deadline for the read of a throttled shard. The rest is for the retries of the write."""
 
 Shards = dict[int, BucketView]
 
@@ -76,14 +86,14 @@ class ShardClient:
         self.cooldowns = ThrottleCooldowns(scope.client.clock, self._random.random)
 
     def renew(self) -> None:
-        """Forget, in a copy of the process, what the original has in flight and when it did it."""
+        """Drop, in a copy of the process, the splits in flight, the write rates and the cooldowns of the original."""
         self._splitting.clear()
         self._gauges.clear()
         self._relieved.clear()
         self.cooldowns.clear()
 
     async def take(self, request: AcquireRequest, terms: EffectiveLimits) -> Admitted | Rejected:
-        """Take from one of the shards, from another if that lacks the tokens, or from several at once."""
+        """Take from one shard, from another if that lacks the tokens, or from several in one transaction."""
         memory = self._scope.caches.of(request.bucket)
         amounts = request.amounts(terms)
         rejection = self.rejected_by_memory(memory, request.bucket, terms, amounts)
@@ -98,25 +108,25 @@ class ShardClient:
             result = await attempt.run()
             match result:
                 case Admitted():
-                    await self.watch((request.bucket, shard), attempt.view, request.until_s)
+                    await self.split_if_busy((request.bucket, shard), attempt.view, request.until_s)
                     return result
                 case Rejected():
                     tried.add(shard)
                 case Throttled():
-                    # It may have the tokens all the same, so this is no reason to ask all of them at once.
+                    # The shard may still have the tokens, so it does not count as tried. It is cooling down now.
                     await self.relieve((request.bucket, shard), terms, request.until_s, result)
                 case Missing():
-                    # It was merged into one that it was split off, of which too much is remembered.
+                    # The shard was merged into one of its ancestors, whose cached view is too old. Read it again.
                     merged = ancestor(shard, memory.views())
                     await self._buckets.look((request.bucket, merged), attempt.terms, request.until_s)
             terms = attempt.terms
         return await self._take_across(request, terms)
 
     async def _next_shard(self, request: AcquireRequest, memory: Remembered, tried: set[int]) -> int | None:
-        """Return a shard that was not tried yet, None if all were. Wait if all of them are cooling down.
+        """Return a shard that was not tried yet, None if all were. If the others are cooling down, wait for one.
 
         Raises:
-            RateLimiterUnavailable: That would be too long.
+            RateLimiterUnavailable: The cooldown lasts longer than the deadline.
         """
         cooling = {shard for shard in memory.counts() if self.cooldowns.has((request.bucket, shard))}
         shard = self._choose(memory, tried | cooling)
@@ -127,6 +137,7 @@ class ShardClient:
     def _choose(self, memory: Remembered, avoided: set[int]) -> int | None:
         """Return a random shard, weighted by its share; None if all are avoided."""
         counts = memory.counts()
+        # At random: a client that always used the same shard would exhaust it while others have tokens.
         shard = route(self._random.randrange(MOST_SHARDS), counts)
         if shard not in avoided:
             return shard
@@ -136,7 +147,7 @@ class ShardClient:
     def rejected_by_memory(
         self, memory: Remembered, bucket: BucketId, terms: EffectiveLimits, amounts: Amounts
     ) -> Rejected | None:
-        """Reject without a look what all shards together lacked a moment ago."""
+        """Reject a request without a read if fresh views of all shards lack the tokens; None if it may be admitted."""
         views = self.fresh_views(memory, terms)
         if views is None:
             return None
@@ -146,7 +157,7 @@ class ShardClient:
         return Rejected(bucket, terms, levels, amounts, now, now) if lacking else None
 
     def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
-        """Return the shards as they were seen a moment ago, on these terms; None if they must be read."""
+        """Return the cached views of all shards; None if one is not fresh, not on these limits, or not cached."""
         views = memory.views()
         now_ms = self._table.now()[1]
         if not all(is_fresh(view, terms, now_ms, self._first.trust_ms) for view in views.values()):
@@ -155,27 +166,29 @@ class ShardClient:
         return list(views.values()) if complete else None
 
     async def _take_across(self, request: AcquireRequest, terms: EffectiveLimits) -> Admitted | Rejected:
-        """Take from as many shards as it needs, in one transaction, or reject by what all of them have.
+        """Take from as many shards as needed in one transaction, or reject if all of them together lack the tokens.
 
         A request that loses the race for the remaining tokens is rejected; it does not wait for refill.
         """
         bucket = request.bucket
-        pauses = self.pauses(request.until_s)
+        backoff = self.backoff(request.until_s)
         refusals = 0
         asked: TimeBounds | None = None
         for attempt in range(TRANSACTIONS):
             shards = await self.read_all(bucket, terms, request.until_s, again=attempt > 0)
-            terms, agreed = await self._agreed(request, terms, shards)
+            terms, agreed = await self._rebase_all(request, terms, shards)
             if shards is None or not agreed:
                 continue
             amounts, now = request.amounts(terms), self._table.now()
             asked = now if asked is None else asked
+            # Hazard: between two tries the bucket refills, and retries would turn a rejection into a wait. So the
+            # request is also judged at the time of the first try.
             for judged in (asked, now):
                 if share_out(shards, amounts, judged) is None:
                     levels = combined(list(shards.values()), terms, judged)
                     return Rejected(bucket, terms, levels, amounts, judged, now)
             written = take_across(shards, amounts, now, refusals)
-            assert written is not None, "they have enough"
+            assert written is not None, "the shards have the tokens, as share_out has shown"
             nonces = self._context.nonces
             takes = {
                 shard: bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
@@ -183,17 +196,17 @@ class ShardClient:
             }
             # A request of 0 has nothing to write.
             if not takes or await self.commit(bucket, takes, terms, request.until_s):
-                return _granted(terms, [shards[shard] for shard in written])
+                return _admitted(terms, [shards[shard] for shard in written])
             refusals += 1
-            await pauses.wait_or_give_up()
+            await backoff.wait_or_give_up()
         raise contended(bucket)
 
-    async def _agreed(
+    async def _rebase_all(
         self, request: AcquireRequest, terms: EffectiveLimits, shards: Shards | None
     ) -> tuple[EffectiveLimits, bool]:
-        """Put every shard on the limits in force, or create the bucket where it is gone.
+        """Move every shard to the limits in force, or create the bucket if it does not exist.
 
-        Return these limits, and whether the shards are on them; else all is to be read again.
+        Return these limits, and whether all shards are on them. If not, the shards must be read again.
         """
         if shards is None:
             nothing = request._replace(consume=dict.fromkeys(request.consume, 0))
@@ -202,7 +215,7 @@ class ShardClient:
             return attempt.terms, False
         for shard in [number for number, view in shards.items() if not view.layout.follows(terms)]:
             attempt = ShardAttempt(self._context, request, terms, self._first, shard)
-            view = await attempt.agree()
+            view = await attempt.rebase()
             if view is None or attempt.terms is not terms:
                 return attempt.terms, False
             shards[shard] = view
@@ -219,7 +232,8 @@ class ShardClient:
     ) -> bool:
         """Carry out one write for each shard of ``writes``, or none of them; False if one was refused.
 
-        ``once``: a refusal after a lost answer raises, because the first try may still be carried out.
+        ``once``: a refusal after a lost answer raises. The first try may still be applied, so another transaction might
+        apply the same writes twice.
 
         Raises:
             RateLimiterUnavailable: The table did not answer.
@@ -230,7 +244,7 @@ class ShardClient:
         if isinstance(outcome, Unavailable):
             raise RateLimiterUnavailable(outcome.cause)
         if once and isinstance(outcome, Cancelled) and outcome.in_doubt:
-            raise RateLimiterUnavailable(TimeoutError("no answer, and what was sent may be carried out yet"))
+            raise RateLimiterUnavailable(TimeoutError("no answer, and the transaction may still be applied"))
         return isinstance(outcome, Committed)
 
     def _learn_from(
@@ -241,25 +255,26 @@ class ShardClient:
                 if reason is not None:
                     self._buckets.learn((bucket, shard), reason.old if isinstance(reason, Refused) else None, terms)
 
-    def pauses(self, until_s: float) -> Backoff:
-        """Return the pauses between tries that others, or throttles, stand in the way of."""
+    def backoff(self, until_s: float) -> Backoff:
+        """Return the pauses between tries that fail because of other clients or of throttles."""
         return self._scope.client.backoff(_PAUSES, until_s)
 
     async def read_all(
         self, bucket: BucketId, terms: EffectiveLimits | None, until_s: float, *, again: bool = False
     ) -> Shards | None:
-        """Read all shards of a bucket; None if it does not exist. ``again``: read the newest.
+        """Read all shards of a bucket, None if it does not exist; the read is consistent if ``again``.
 
         Raises:
             RateLimiterUnavailable: The table did not answer, or the shards kept changing.
         """
         memory = self._scope.caches.of(bucket)
-        widest = max(1, *memory.counts().values())
-        pauses = self.pauses(until_s)
+        shard_count = max(1, *memory.counts().values())
+        backoff = self.backoff(until_s)
         for attempt in range(_READS_OF_ALL):
-            keys = [self._buckets.key(bucket, shard) for shard in range(widest)]
+            keys = [self._buckets.key(bucket, shard) for shard in range(shard_count)]
             items = await self._table.batch_get(keys, consistent=again or attempt > 0, until_s=until_s)
             for shard, item in enumerate(items):
+                # A shard that is neither stored nor cached was never split off: it need not be cached as absent.
                 if item is not None or shard in memory.counts():
                     self._buckets.learn((bucket, shard), item, terms)
             views = memory.views()
@@ -268,13 +283,15 @@ class ShardClient:
             counts = {shard: view.layout.shard_count for shard, view in views.items()}
             if is_complete(counts):
                 return views
-            if max(counts.values()) <= widest:
-                await pauses.wait_or_give_up()
-            widest = max(widest, *counts.values())
+            # The views show more shards than were read: read these immediately. Otherwise a split or a merge became
+            # visible halfway, and a moment later all of it is.
+            if max(counts.values()) <= shard_count:
+                await backoff.wait_or_give_up()
+            shard_count = max(shard_count, *counts.values())
         raise contended(bucket)
 
-    async def watch(self, shard_id: ShardId, view: BucketView | None, until_s: float) -> None:
-        """Split a shard that is written to too often, as its own write counter tells."""
+    async def split_if_busy(self, shard_id: ShardId, view: BucketView | None, until_s: float) -> None:
+        """Split a shard if its write counter shows too many writes per second, by all clients."""
         if self._most_per_s is None or view is None:
             return
         rate = self._rate(view)
@@ -284,24 +301,27 @@ class ShardClient:
                 await self.split(shard_id, view, until_s)
 
     def _rate(self, view: BucketView) -> float | None:
-        """Return a shard's writes per second since it was last measured, None if that is too short to tell."""
-        # What a shard was written before it was split says nothing of what it is written since.
-        gauged = (view.layout.pk, view.layout.shard_count)
-        before = self._gauges.get(gauged)
+        """Return a shard's writes per second since the last reading, None if there is none or it is too recent."""
+        # A split halves the writes to a shard. So readings before the split must not be compared with later ones.
+        key = (view.layout.pk, view.layout.shard_count)
+        before = self._gauges.get(key)
         if before is not None and view.seen_ms - before.at_ms < LOOK_APART_MS:
             return None
         now = Gauge(view.seen_ms, view.writes)
-        self._gauges.keep(gauged, now)
+        self._gauges.keep(key, now)
         return None if before is None else write_rate(before, now)
 
-    def _splits_for(self, throttle: Throttled, view: BucketView) -> bool:
-        """Say whether a throttled shard is to be split."""
+    def _should_split(self, throttle: Throttled, view: BucketView) -> bool:
+        """Return whether a throttled shard should be split."""
         if self._most_per_s is None:
             return False
         return splits_for_throttle(throttle.partition, self._rate(view), self._most_per_s, view.layout.shard_count)
 
     async def split(self, shard_id: ShardId, view: BucketView, until_s: float) -> TransactOutcome | None:
-        """Make two shards of one; where another was faster, learn from it. None: it is as small as it gets."""
+        """Split a shard in two, and cache both; None if it cannot be split further.
+
+        If another client was faster, its result is cached instead.
+        """
         bucket, shard = shard_id
         splitting = split(view, self._table.now())
         if splitting is None:
@@ -312,22 +332,22 @@ class ShardClient:
         both = (shard, splitting.new_shard)
         self._learn_from(outcome, both, bucket, view.layout.terms)
         if isinstance(outcome, Committed):
-            await self._read_again(bucket, both, view.layout.terms, until_s)
+            await self._read_shards(bucket, both, view.layout.terms, until_s)
             self.cooldowns.end(shard_id)
         return outcome
 
     async def _split_in_time(self, shard_id: ShardId, view: BucketView | None, until_s: float) -> None:
-        """Split a shard that takes no writes for now, as soon as it takes one, unless another is faster.
+        """Retry the split of a throttled shard until it succeeds, another client has split it, or the deadline.
 
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
-        pauses = self.pauses(until_s)
+        backoff = self.backoff(until_s)
         self._splitting.add(shard_id)
         try:
             while view is not None:
                 outcome = await self.split(shard_id, view, until_s)
-                if not isinstance(outcome, Throttled | Cancelled | Conflict) or not await pauses.wait():
+                if not isinstance(outcome, Throttled | Cancelled | Conflict) or not await backoff.wait():
                     return
                 before, view = view, self._buckets.remembered(*shard_id)
                 if view is not None and view.layout.shard_count != before.layout.shard_count:
@@ -335,7 +355,7 @@ class ShardClient:
         finally:
             self._splitting.discard(shard_id)
 
-    async def _read_again(
+    async def _read_shards(
         self, bucket: BucketId, shards: Sequence[int], terms: EffectiveLimits | None, until_s: float
     ) -> None:
         keys = [self._buckets.key(bucket, shard) for shard in shards]
@@ -347,10 +367,10 @@ class ShardClient:
     async def relieve_and_wait(
         self, shard_id: ShardId, terms: EffectiveLimits, until_s: float, throttle: Throttled
     ) -> None:
-        """Do what may help a throttled shard, and wait until it may be written to again.
+        """Relieve a throttled shard, and wait for the end of its cooldown.
 
         Raises:
-            RateLimiterUnavailable: No time is left.
+            RateLimiterUnavailable: The cooldown lasts longer than the deadline.
         """
         await self.relieve(shard_id, terms, until_s, throttle)
         await self.cooldowns.wait(shard_id, until_s)
@@ -358,14 +378,14 @@ class ShardClient:
     async def relieve(
         self, shard_id: ShardId, terms: EffectiveLimits | None, until_s: float, throttle: Throttled
     ) -> None:
-        """Leave a throttled shard alone for a while, and find out that it was split, or split it, if that may help.
+        """Begin the cooldown of a throttled shard, read whether it was split, and split it if that helps.
 
-        Of many requests that are throttled at the same time one does something, and the others find it done.
+        Of many requests that are throttled at the same time, one does this. The others use its result.
         """
         self.cooldowns.begin(shard_id)
         bucket, shard = shard_id
         now_ms = self._table.now()[0]
-        # Every shard of the table is throttled as well: neither a look nor a split helps.
+        # The whole table is throttled (``partition`` is False), or this client splits or has just read the shard.
         if (
             throttle.partition is False
             or shard_id in self._splitting
@@ -375,30 +395,30 @@ class ShardClient:
         self._relieved.keep(shard_id, now_ms)
         before = self._buckets.remembered(bucket, shard)
         now_s = self._scope.client.clock.monotonic_s()
-        soon_s = now_s + (until_s - now_s) * _TO_LOOK
+        read_until_s = now_s + (until_s - now_s) * _READ_PART
         try:
-            view = await self._buckets.look(shard_id, terms, soon_s)
+            view = await self._buckets.look(shard_id, terms, read_until_s)
         except RateLimiterUnavailable:
-            # Its reads may be throttled too; the shard that it was split into first, if it was, knows of the others.
+            # The reads of the shard may be throttled too. If shard 0 was ever split, shard 1 exists and has the count.
             if shard == 0:
                 await self._buckets.look((bucket, 1), terms, until_s)
             return
         split_since = before is not None and view is not None and before.layout.shard_count != view.layout.shard_count
-        if view is None or split_since or not self._splits_for(throttle, view):
+        if view is None or split_since or not self._should_split(throttle, view):
             return
-        if self._random.random() < _SPLITTERS:
+        if self._random.random() < _SPLIT_CHANCE:
             with suppress(RateLimiterUnavailable):
                 await self._split_in_time(shard_id, view, until_s)
 
 
-def _granted(terms: EffectiveLimits, charged: Sequence[BucketView]) -> Admitted:
-    """Return what admitted a take from several shards: the birth number that one of them has."""
+def _admitted(terms: EffectiveLimits, charged: Sequence[BucketView]) -> Admitted:
+    """Return the result of a take from several shards, with their birth number, None if none of them has one."""
     births = [view.layout.birth for view in charged if view.layout.birth is not None]
     return Admitted(terms, births[0] if births else None)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
-    """Say whether the share of any shard is large enough for a request."""
+    """Return whether the capacity of any shard is large enough for a request; True if no view can tell."""
     views = memory.views()
     fits = [
         all(milli <= view.layout.baseline(position).capacity_milli for position, milli in amounts)

@@ -1,10 +1,11 @@
-"""Requests that travel together: while some are in flight, others queue, and are sent as one when there is room.
+"""Batches of requests: while some are in flight, later ones queue, and are sent as one batch once there is room.
 
-A request that finds nothing in flight is sent at once; the first of those that wait leads the next batch. The batcher
-knows nothing of buckets: a subclass says what is carried, and how many requests fit together.
+A request that finds nothing in flight is sent immediately. The first request of the queue leads the next batch: its
+caller sends all of them and delivers the results to the other callers. There is no background task. The batcher knows
+nothing of buckets: a subclass sends the requests, and decides how many of them fit together.
 
-A signal handler or a kill may interrupt a caller between any two steps. So every wait ends with the deadline of its
-request, and a batch whose leader vanished is dropped once its deadline has passed.
+An exception (a signal handler, a cancellation) may interrupt a caller between any two steps. So every wait ends with
+the deadline of its request, and a batch whose leader was interrupted is dropped once its deadline has passed.
 """
 
 import logging
@@ -18,38 +19,44 @@ from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
 _log = logging.getLogger("zae_limiter")
 
 _GRACE_S = 0.5
-"""How long after a deadline the answer to a call that was sent in time may be late."""
+"""A caller waits this many seconds longer than its deadline, for the result of a call that was sent in time."""
 
 
 class Batchable(Protocol):
-    """What a batcher carries."""
+    """A request that a batcher can send."""
 
     @property
     def until_s(self) -> float:
-        """When it must be answered, on the monotonic clock."""
+        """The deadline on the monotonic clock."""
 
 
 R = TypeVar("R", bound=Batchable)
-Came = TypeVar("Came")
+ResultT = TypeVar("ResultT")
 
 
-class _Waiter(Generic[R, Came]):
-    """One request, and what came of it. Its turn is the batch that it leads, or None once another has carried it."""
+class _Waiter(Generic[R, ResultT]):
+    """One request and its result, None until there is one.
+
+    ``turn`` is set to the batch that this request leads, or to None once another leader has delivered the result.
+    """
 
     __slots__ = ("outcome", "request", "turn")
 
     def __init__(self, request: R) -> None:
         self.request = request
-        self.turn: runtime.Slot[_Batch[R, Came]] = runtime.Slot()
-        self.outcome: Came | ZAELimiterError | None = None
+        self.turn: runtime.Slot[_Batch[R, ResultT]] = runtime.Slot()
+        self.outcome: ResultT | ZAELimiterError | None = None
 
 
-class _Batch(Generic[R, Came]):
-    """Requests that are sent as one, led by the first. ``begun``: they may have been sent, and are not sent again."""
+class _Batch(Generic[R, ResultT]):
+    """Requests that are sent as one, led by the first.
+
+    Once ``begun`` is True the requests may have been sent. Then no other caller may send them again.
+    """
 
     __slots__ = ("begun", "until_s", "waiters")
 
-    def __init__(self, waiters: list[_Waiter[R, Came]]) -> None:
+    def __init__(self, waiters: list[_Waiter[R, ResultT]]) -> None:
         self.waiters = waiters
         self.begun = False
         self.note_deadline()
@@ -59,20 +66,21 @@ class _Batch(Generic[R, Came]):
         self.until_s = max(waiter.request.until_s for waiter in self.waiters)
 
 
-class WriteBatcher(Generic[R, Came]):
-    """The requests to one place. A subclass says how they are carried, how many fit together, and how to undo one."""
+class WriteBatcher(Generic[R, ResultT]):
+    """The queue of one bucket. A subclass sends requests, decides how many fit together, and undoes one."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
-        self._queue: deque[_Waiter[R, Came]] = deque()
-        self._in_flight: dict[_Batch[R, Came], None] = {}
-        # The batch that is about to be sent. Requests that come until then join it.
-        self._departing: _Batch[R, Came] | None = None
+        self._queue: deque[_Waiter[R, ResultT]] = deque()
+        self._in_flight: dict[_Batch[R, ResultT], None] = {}
+        # The batch whose leader is about to send it. Its leader adds the requests that have queued until then. So
+        # requests of the same iteration of the loop are sent as one.
+        self._collecting: _Batch[R, ResultT] | None = None
         self._mutex = runtime.Mutex()
 
     @property
     def busy(self) -> bool:
-        """Whether requests are in flight or wait."""
+        """Whether requests are in flight or queued."""
         return bool(self._in_flight or self._queue)
 
     def room(self, requests: Sequence[R], in_flight: int) -> int:
@@ -82,149 +90,155 @@ class WriteBatcher(Generic[R, Came]):
         """
         raise NotImplementedError
 
-    async def carry(self, requests: Sequence[R]) -> Sequence[Came | ZAELimiterError]:
-        """Carry requests and return what came of each, in their order."""
+    async def send_all(self, requests: Sequence[R]) -> Sequence[ResultT | ZAELimiterError]:
+        """Send requests as one and return the result of each, in their order."""
         raise NotImplementedError
 
-    async def undo(self, request: R, outcome: Came) -> None:
+    async def undo(self, request: R, outcome: ResultT) -> None:
         """Undo a request whose caller has left."""
         raise NotImplementedError
 
-    async def join(self, request: R) -> Came:
-        """Send a request, alone or with others, and return what came of it.
+    async def join(self, request: R) -> ResultT:
+        """Send a request, alone or with others, and return its result.
 
         A caller that is cancelled or interrupted leaves the queue. If its request is in flight already, it waits for
-        the answer and undoes it.
+        the result and undoes it.
 
         Raises:
-            ZAELimiterError: What came of it. RateLimiterUnavailable: its turn did not come in time.
+            ZAELimiterError: The request failed.
+            RateLimiterUnavailable: The request was still queued at its deadline.
         """
-        waiter: _Waiter[R, Came] = _Waiter(request)
+        waiter: _Waiter[R, ResultT] = _Waiter(request)
         try:
             self._enter(waiter)
             await self._wait_for_turn(waiter)
             batch = waiter.turn.value
             if batch is not None:
-                await runtime.finish(self._set_out, batch)
+                # A cancelled leader must not stop the batch: other callers wait for its results.
+                await runtime.finish(self._send_batch, batch)
         except GeneratorExit:
-            # The loop ended with the request in flight: nothing can be awaited any more.
+            # The loop has ended with the request in flight, so nothing can be awaited any more.
             raise
         except BaseException:
             await runtime.finish(self._leave, waiter)
             raise
         outcome = waiter.outcome
         if outcome is None:
-            self._give_up(waiter)
+            self._unblock_others(waiter)
             raise RateLimiterUnavailable(TimeoutError("the request waited for its turn until its deadline"))
         if not isinstance(outcome, ZAELimiterError):
             return outcome
-        # The error is shared with the other requests of the batch; the traceback of its leader says nothing here.
+        # All requests of the batch share the error object. The traceback of the leader would mislead other callers.
         raise outcome if batch is not None else outcome.with_traceback(None)
 
-    def _enter(self, waiter: _Waiter[R, Came]) -> None:
-        """Give a request its turn if nothing is in its way, else let it queue."""
+    def _enter(self, waiter: _Waiter[R, ResultT]) -> None:
+        """Let a request lead a batch if there is room and the queue is empty; queue it otherwise."""
         with self._mutex:
-            idle = self._departing is None and not self._queue
+            idle = self._collecting is None and not self._queue
             if idle and self.room((waiter.request,), len(self._in_flight)) > 0:
                 batch = _Batch([waiter])
                 waiter.turn.set(batch)
                 self._in_flight[batch] = None
-                self._departing = batch
+                self._collecting = batch
                 return
             self._queue.append(waiter)
-            # As a rule an answer lets the next batch go. After an interrupt there may be none to come.
+            # Usually the end of a batch starts the next one. After an interrupt there may be no batch that will end.
             stalled = self._drop_lost() or not self._in_flight
         if stalled:
-            self._send_next()
+            self._start_next()
 
     def _drop_lost(self) -> bool:
-        """Drop batches that were not reported back until after their deadline; return whether there were any."""
+        """Drop batches that have not ended by their deadline; return whether there were any."""
         latest_s = self._monotonic_s() - _GRACE_S
         lost = [batch for batch in self._in_flight if batch.until_s < latest_s]
         for batch in lost:
             del self._in_flight[batch]
-            if self._departing is batch:
-                self._departing = None
+            if self._collecting is batch:
+                self._collecting = None
         return bool(lost)
 
-    async def _wait_for_turn(self, waiter: _Waiter[R, Came]) -> None:
-        """Wait for a turn, up to the deadline of the request and a little longer."""
+    async def _wait_for_turn(self, waiter: _Waiter[R, ResultT]) -> None:
+        """Wait until the request leads a batch or has a result, up to its deadline and the grace period."""
         turn = waiter.turn
         if not turn.filled:
             await turn.wait(waiter.request.until_s - self._monotonic_s() + _GRACE_S)
 
-    async def _set_out(self, batch: _Batch[R, Came]) -> None:
-        """Carry requests, hand out the answers, and let the next batch go."""
-        outcomes: Sequence[Came | ZAELimiterError] | None = None
+    async def _send_batch(self, batch: _Batch[R, ResultT]) -> None:
+        """Send a batch, deliver the results, and start the next batch."""
+        outcomes: Sequence[ResultT | ZAELimiterError] | None = None
         try:
-            self._take_along(batch)
+            self._add_queued(batch)
+            # From here on an interrupt may come after the write. Before, another request may lead the batch instead.
             batch.begun = True
-            outcomes = await self.carry([waiter.request for waiter in batch.waiters])
+            outcomes = await self.send_all([waiter.request for waiter in batch.waiters])
         except ZAELimiterError as error:
             outcomes = [error] * len(batch.waiters)
         finally:
             if batch.begun:
                 self._deliver(batch, outcomes)
 
-    def _take_along(self, batch: _Batch[R, Came]) -> None:
-        """Add the requests that came while a batch was about to be sent, as far as there is room for them."""
+    def _add_queued(self, batch: _Batch[R, ResultT]) -> None:
+        """Add the requests that have queued since the batch was formed, as far as there is room for them."""
         with self._mutex:
-            if self._departing is batch:
-                self._departing = None
+            if self._collecting is batch:
+                self._collecting = None
             if self._queue:
                 requests = [waiter.request for waiter in (*batch.waiters, *self._queue)]
+                # This batch is in flight already, and must not count against itself.
                 for _ in range(self.room(requests, len(self._in_flight) - 1) - len(batch.waiters)):
                     batch.waiters.append(self._queue.popleft())
                 batch.note_deadline()
         if self._queue:
-            self._send_next()
+            self._start_next()
 
-    def _deliver(self, batch: _Batch[R, Came], outcomes: Sequence[Came | ZAELimiterError] | None) -> None:
-        """Hand out the answers, or an error if the leader was interrupted; doing it again changes nothing."""
+    def _deliver(self, batch: _Batch[R, ResultT], outcomes: Sequence[ResultT | ZAELimiterError] | None) -> None:
+        """Set the result of each request, or an error if the leader was interrupted; a second call changes nothing."""
         leader = batch.waiters[0]
-        for waiter, outcome in zip(batch.waiters, outcomes or _unheard(batch.waiters), strict=True):
+        for waiter, outcome in zip(batch.waiters, outcomes or _interrupted(batch.waiters), strict=True):
             if waiter.outcome is None:
                 waiter.outcome = outcome
+            # The leader does not wait: its turn is the batch itself.
             if waiter is not leader:
                 waiter.turn.set(None)
         self._in_flight.pop(batch, None)
-        self._send_next()
+        self._start_next()
 
-    def _send_next(self) -> None:
-        """Let the requests that wait and have room go, led by the first of them."""
+    def _start_next(self) -> None:
+        """Form the next batch of the queued requests that there is room for, and let its first request lead it."""
         with self._mutex:
-            if self._departing is not None or not self._queue:
+            if self._collecting is not None or not self._queue:
                 return
             count = self.room([waiter.request for waiter in self._queue], len(self._in_flight))
             if not count:
                 return
-            waiters: list[_Waiter[R, Came]] = []
+            waiters: list[_Waiter[R, ResultT]] = []
             try:
-                # One by one: an interrupt must not lose all of them.
+                # An interrupt may come between any two steps, and the list is then put back. So requests move one by
+                # one: an interrupt loses at most one of them, and its caller stops waiting at its deadline.
                 for _ in range(count):
                     waiters.append(self._queue.popleft())
                 batch = _Batch(waiters)
                 self._in_flight[batch] = None
-                self._departing = batch
+                self._collecting = batch
                 waiters[0].turn.set(batch)
             except BaseException:
-                self._put_back(waiters)
+                self._requeue(waiters)
                 raise
 
-    def _put_back(self, waiters: list[_Waiter[R, Came]]) -> None:
-        """Put requests that did not get their turn back to the head of the queue."""
+    def _requeue(self, waiters: list[_Waiter[R, ResultT]]) -> None:
+        """Put requests back to the head of the queue, unless the first of them already leads."""
         if waiters and not waiters[0].turn.filled:
-            self._departing = None
+            self._collecting = None
             for batch in [batch for batch in self._in_flight if batch.waiters is waiters]:
                 del self._in_flight[batch]
             self._queue.extendleft(reversed(waiters))
 
-    async def _leave(self, waiter: _Waiter[R, Came]) -> None:
-        """Take a request out, or wait for its end and undo it."""
-        if self._removed(waiter):
+    async def _leave(self, waiter: _Waiter[R, ResultT]) -> None:
+        """Remove a request whose caller leaves; if it is no longer queued, wait for its result and undo it."""
+        if self._remove(waiter):
             return
         await self._wait_for_turn(waiter)
-        self._give_up(waiter)
+        self._unblock_others(waiter)
         if waiter.outcome is not None and not isinstance(waiter.outcome, ZAELimiterError):
             try:
                 await self.undo(waiter.request, waiter.outcome)
@@ -232,38 +246,38 @@ class WriteBatcher(Generic[R, Came]):
                 # The caller gets the exception that made it leave.
                 _log.warning("A request whose caller left was not undone: %s: %s", waiter.request, error)
 
-    def _removed(self, waiter: _Waiter[R, Came]) -> bool:
-        """Remove a request from the queue; False if it is not there any more."""
+    def _remove(self, waiter: _Waiter[R, ResultT]) -> bool:
+        """Remove a request from the queue; return False if it is no longer queued."""
         with self._mutex:
             if waiter in self._queue:
                 self._queue.remove(waiter)
                 return True
         return False
 
-    def _give_up(self, waiter: _Waiter[R, Came]) -> None:
-        """Let others go on where a caller leaves: the rest of the batch that it leads, or those behind it."""
-        batch = None if self._removed(waiter) else waiter.turn.value
+    def _unblock_others(self, waiter: _Waiter[R, ResultT]) -> None:
+        """Let other requests continue after a caller has left: the rest of the batch that it leads, or the queue."""
+        batch = None if self._remove(waiter) else waiter.turn.value
         if batch is not None and not batch.begun:
-            self._hand_on(batch)
+            self._pass_lead(batch)
         elif batch is not None and batch in self._in_flight:
-            # The leader was interrupted while it handed out the answers.
+            # The leader was interrupted while it delivered the results.
             self._deliver(batch, None)
         with self._mutex:
             self._drop_lost()
-        self._send_next()
+        self._start_next()
 
-    def _hand_on(self, batch: _Batch[R, Came]) -> None:
-        """Let the next of a batch lead that was not sent; one that leaves too hands it on in turn."""
+    def _pass_lead(self, batch: _Batch[R, ResultT]) -> None:
+        """Let the next request lead a batch that was not sent. A caller that leaves as well passes it on again."""
         if len(batch.waiters) > 1:
             del batch.waiters[0]
             batch.waiters[0].turn.set(batch)
             return
         with self._mutex:
-            if self._departing is batch:
-                self._departing = None
+            if self._collecting is batch:
+                self._collecting = None
             self._in_flight.pop(batch, None)
 
 
-def _unheard(batch: Sequence[object]) -> list[RateLimiterUnavailable]:
+def _interrupted(batch: Sequence[object]) -> list[RateLimiterUnavailable]:
     """Return the errors of requests whose leader was interrupted."""
     return [RateLimiterUnavailable(InterruptedError("the caller that sent the request was interrupted"))] * len(batch)

@@ -48,6 +48,7 @@ def take(client: BatchedClient, request: AcquireRequest) -> Admitted | Cascaded:
 def _take_at_the_same_time(
     client: BatchedClient, request: AcquireRequest, above: Sequence[AcquireRequest]
 ) -> Cascaded:
+    # Before any write: a bucket that is taken from in vain costs a write, and another one to credit it.
     for one in (*above, request):
         rejected = client.levels.known_rejection(one)
         if rejected is not None:
@@ -59,10 +60,14 @@ def _take_at_the_same_time(
 def _take_all(
     client: BatchedClient, request: AcquireRequest, parts: Sequence[AcquireRequest], held: list[HeldBucket]
 ) -> Cascaded:
-    """Take from several buckets at the same time, with those that are held already; credit all of them on a refusal."""
+    """Take from several buckets at the same time; if one refuses, credit all that were taken from.
+
+    ``held`` are buckets that were taken from before; those of this call are added.
+    """
     try:
         outcomes = client.parallel.run([partial(_take_part, client, part, held) for part in parts])
     except BaseException:
+        # Cancelled or interrupted: ``run`` has waited for all takes, so ``held`` is complete.
         give_back(client, held, request.consume, request.until_s)
         raise
     rejections = [one for one in outcomes if isinstance(one, Rejected)]
@@ -70,6 +75,7 @@ def _take_all(
     if rejections or failures:
         give_back(client, held, request.consume, request.until_s)
         raise error_of(failures, rejected=bool(rejections)) or exceeded(client, request, rejections)
+    # Takes end in any order. The request's own bucket comes first.
     own, *ancestors = sorted(held, key=lambda one: one.bucket != request.bucket)
     return Cascaded(own.admitted, ancestors)
 
@@ -109,6 +115,7 @@ def take_planned(client: DirectClient, own: Plan) -> Admitted | Cascaded:
             return take_in_turn(client, client.request_of(own))
         plans.append(plan)
     taken = client.carry_out(own)
+    # Other terms: the limits were read again, and the entity may have another parent now, or none.
     if isinstance(taken, Rejected) or taken.terms is not terms:
         return take_in_turn(client, client.request_of(own), taken)
     return _take_above(client, own, taken, plans)
@@ -144,7 +151,7 @@ def take_in_turn(
 
 
 def _evaluate(client: DirectClient, request: AcquireRequest) -> Plan | Rejected | None:
-    """Return the plan of an ancestor, or the rejection that its cached view shows; None if neither is known."""
+    """Return the plan of an ancestor, or the rejection by its cached view; None if its limits must be read first."""
     plan = client.plan(request.bucket, request.consume, client.now(), None, request.until_s, partly=True)
     if isinstance(plan, Rejected) or (plan is not None and type(plan.step) is Take):
         return plan
@@ -165,7 +172,7 @@ def _take_above(
     try:
         rejection = _take_each(client, parts, held)
         if rejection is None:
-            # As Cascaded(...), without its call.
+            # The same as Cascaded(...), without the cost of calling its constructor.
             return _new_tuple(Cascaded, (own, held))
     except BaseException:
         _give_all_back(client, request, own, held)
@@ -191,7 +198,7 @@ def _take_each(
             plan = part if isinstance(part, Plan) else client.prepare(part)
             taken = plan if isinstance(plan, Rejected) else client.carry_out(plan)
         except NoLimitsInForceError:
-            # It limits nothing.
+            # An ancestor without limits admits everything.
             continue
         if isinstance(taken, Rejected):
             return taken

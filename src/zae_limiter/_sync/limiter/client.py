@@ -5,7 +5,7 @@ a rule. So several buckets can be evaluated before the first of them is written 
 than one step is run by ``ShardAttempt``.
 
 ``DirectClient`` is for embedded tables, where a write is made in place. ``NetworkedClient`` is for tables behind a
-network, where other takes may be in flight; ``group_commit`` wraps it.
+network, where other takes may be in flight. ``group_commit`` extends it with batches.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Iterator, Sequence
@@ -56,11 +56,11 @@ from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import view_after_take
 from zae_limiter.schema.operations import Update
 
-_TO_GIVE_BACK = 1 / 8
+_GIVE_BACK_PART = 1 / 8
 """The part of a deadline that is reserved for crediting some buckets after another one has refused."""
 
 _UNKNOWN = Remembered()
-"""What is cached of a bucket that was never used. Nothing is ever kept in it."""
+"""The cache entry of a bucket that is not cached. It is never changed."""
 
 _new_tuple = tuple.__new__
 
@@ -73,8 +73,8 @@ class BucketClient:
         self._table = scope.table
         self._deadline_s = scope.settings.deadline_s
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
-        # A view with takes in flight is an estimate, so it never rejects.
-        self._wary = replace(self._first, trust_ms=0)
+        # With takes in flight a view is an estimate: one of them may fail. So such a view never rejects.
+        self._no_trust = replace(self._first, trust_ms=0)
         self._configs = ConfigStore(scope)
         self._top_ups = TopUps(scope.table, scope.client.clock.monotonic_s)
         self.nonces: Iterator[int] = scope.client.nonces.current
@@ -95,7 +95,7 @@ class BucketClient:
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
-        """Become the client of a copy of the process: threads that held a lock or led a batch are not in it."""
+        """Replace what a copy of the process must not share: nonces, and a lock that the original may hold."""
         nonces = self._scope.client.nonces
         nonces.renew(restored=restored)
         self.nonces = nonces.current
@@ -115,7 +115,10 @@ class BucketClient:
     ) -> Plan | Rejected | None:
         """Return how a request is carried out, or its rejection by the cached view; None if limits must be read.
 
-        ``known`` are limits that were just read; None: those of the cache. It raises as ``prepare`` does.
+        ``known`` are limits that were just read; None for cached ones. For the others see ``AcquireRequest``.
+
+        Raises:
+            ValidationError: The request can never be admitted.
         """
         if known is not None:
             memory = self.caches.of(bucket)
@@ -135,9 +138,9 @@ class BucketClient:
             terms, progress = limits.terms, self._first
         view = memory.view
         if memory.flights is not None:
-            view, progress = memory.expected(), self._wary
-        ignores = partly and not consume.keys() <= terms.positions.keys()
-        amounts = partial_amounts(consume, terms) if ignores else amounts_of(consume, terms)
+            view, progress = memory.expected(), self._no_trust
+        lacks_some = partly and not consume.keys() <= terms.positions.keys()
+        amounts = partial_amounts(consume, terms) if lacks_some else amounts_of(consume, terms)
         step: NextStep | None = None
         if memory.shards is not None:
             rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
@@ -148,12 +151,12 @@ class BucketClient:
             step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
             if type(step) is Reject:
                 return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
-        # As Plan(...), without its call.
+        # The same as Plan(...), without the cost of calling its constructor.
         parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
         return _new_tuple(Plan, parts)
 
     def is_new(self, bucket: BucketId) -> bool:
-        """Say whether nothing is cached of a bucket."""
+        """Return whether neither the limits nor a view of a bucket are cached."""
         memory = self.caches.buckets.get(bucket)
         return memory is None or (memory.view is None and memory.limits is None)
 
@@ -220,12 +223,12 @@ class BucketClient:
             return self.shards.take(request, plan.terms)
         return self._run(ShardAttempt(self.context, request, plan.terms, plan.progress), request)
 
-    def _go_on(self, plan: Plan, update: Update, outcome: WriteOutcome) -> Admitted | Rejected:
-        """Go on with a plan whose first write was not simply applied."""
+    def _continue(self, plan: Plan, update: Update, outcome: WriteOutcome) -> Admitted | Rejected:
+        """Continue a plan whose first write was refused, throttled or lost, or found no bucket."""
         request = self.request_of(plan)
         result = self.buckets.result_of(update, outcome, update, request.until_s)
         attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
-        return self._run(attempt, request, attempt.hear(result, plan.now))
+        return self._run(attempt, request, attempt.learn_from(result, plan.now))
 
     def _run(
         self, attempt: ShardAttempt, request: AcquireRequest, result: AttemptResult | None = None
@@ -236,11 +239,12 @@ class BucketClient:
             sharded = attempt.view is not None and attempt.view.layout.shard_count > 1
             if isinstance(result, Admitted):
                 if self.buckets.splits:
-                    self.shards.watch((request.bucket, 0), attempt.view, request.until_s)
+                    self.shards.split_if_busy((request.bucket, 0), attempt.view, request.until_s)
                 return result
             if isinstance(result, Rejected) and not sharded:
                 return result
             if isinstance(result, Throttled):
+                # Meanwhile this client or another one may have split the bucket.
                 self.shards.relieve_and_wait((request.bucket, 0), attempt.terms, request.until_s, result)
                 sharded = self.caches.of(request.bucket).sharded
             if sharded:
@@ -277,7 +281,7 @@ class BucketClient:
 
     def with_time_to_give_back(self, request: AcquireRequest) -> AcquireRequest:
         """Return the same request with an earlier deadline, so that it can be undone by the original one."""
-        return request._replace(until_s=request.until_s - self._deadline_s * _TO_GIVE_BACK)
+        return request._replace(until_s=request.until_s - self._deadline_s * _GIVE_BACK_PART)
 
 
 class DirectClient(BucketClient):
@@ -288,9 +292,9 @@ class DirectClient(BucketClient):
     ) -> Admitted | Rejected | Plan | None:
         """Take from a bucket whose limits are cached.
 
-        If the entity cascades, nothing is taken, and the plan is returned: its ancestors are to be planned first. None
-        if limits must be read first. This does what ``plan`` and ``carry_out`` do, in one function, because each
-        further call adds 1 to 2 % to an acquire.
+        If the entity cascades, nothing is taken: the plan is returned, so that its ancestors can be planned first. None
+        if limits must be read first, or if the bucket has several shards. This does what ``plan`` and ``carry_out`` do,
+        in one function, because each further call adds 1 to 2 % to an acquire.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -300,6 +304,7 @@ class DirectClient(BucketClient):
         try:
             memory = self._cached.get(bucket, _UNKNOWN)
         except TypeError:
+            # A name that cannot be hashed is refused by ``prepare``, with all other invalid names.
             return None
         known = memory.limits
         if known is None or own is not None or memory.shards is not None:
@@ -314,7 +319,7 @@ class DirectClient(BucketClient):
         if type(step) is not Take or view is None or terms.cascade:
             if type(step) is Reject:
                 return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
-            # As Plan(...), without its call.
+            # The same as Plan(...), without the cost of calling its constructor.
             plan: Plan = _new_tuple(
                 Plan, (bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
             )
@@ -323,12 +328,12 @@ class DirectClient(BucketClient):
         outcome = self._table.write(update)
         if type(outcome) is not Applied:
             plan = Plan(bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
-            return self._go_on(plan, update, outcome)
+            return self._continue(plan, update, outcome)
         after = view_after_take(view, outcome.new, amounts, now[1])
         if memory.view is view:
             memory.view = after
         else:
-            # Another task or thread has written meanwhile, and its answer may be the newer one.
+            # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
             memory.learn_taken(after)
         layout = view.layout
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
@@ -345,12 +350,12 @@ class DirectClient(BucketClient):
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self._table.write(update)
         if type(outcome) is not Applied:
-            return self._go_on(plan, update, outcome)
+            return self._continue(plan, update, outcome)
         after = view_after_take(view, outcome.new, amounts, now[1])
         if memory.view is view:
             memory.view = after
         else:
-            # Another task or thread has written meanwhile, and its answer may be the newer one.
+            # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
             memory.learn_taken(after)
         layout = view.layout
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
@@ -364,7 +369,7 @@ class DirectClient(BucketClient):
 
 
 class NetworkedClient(BucketClient):
-    """Takes from buckets of a networked table, for one caller at a time; several takes may be in flight."""
+    """Takes from buckets of a networked table, each request by itself. Several takes may be in flight."""
 
     def take_alone(self, request: AcquireRequest) -> Admitted | Cascaded | Rejected:
         """Take from a bucket without other callers, in one round trip as a rule.
@@ -399,6 +404,7 @@ class NetworkedClient(BucketClient):
         if type(step) is not Take or view is None or until_s is None:
             return self.run(plan)
         update = bucket_writes.take(view, step, next(self.nonces))
+        # A take subtracts from a balance, or sets it if the bucket is full.
         changes = [
             (position, -taken if balance is None else balance - view.numbers[position])
             for position, taken, _, _, balance in step.bounds
@@ -406,21 +412,24 @@ class NetworkedClient(BucketClient):
         layout = view.layout
         flight = Flight(layout, changes, until_s)
         try:
-            # A take whose deadline was a whole deadline ago is lost: its caller was interrupted.
+            # A take whose deadline has passed for longer than a deadline is lost: its caller was interrupted. It must
+            # not count as spent forever.
             memory.send(flight, until_s - 2 * self._deadline_s)
             outcome = self._table.write(update, until_s)
         finally:
             memory.arrive(flight)
         if type(outcome) is not Applied:
-            return self._go_on(plan, update, outcome)
+            return self._continue(plan, update, outcome)
+        # The pace of other clients is measured from the cached view: ``view`` is an estimate if takes were in flight.
         before = view if memory.view is None or memory.view.layout is not layout else memory.view
         after = view_after_take(before, outcome.new, amounts, now[1])
         memory.learn_taken(after)
         if self._top_ups.pending:
             self._top_ups.note(bucket, after, amounts)
+        # A write rate needs readings at least a second apart, so most takes skip the check.
         if after.seen_ms - memory.gauged_ms >= LOOK_APART_MS:
             memory.gauged_ms = after.seen_ms
-            self.shards.watch((bucket, 0), after, until_s)
+            self.shards.split_if_busy((bucket, 0), after, until_s)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def _wait_for_cooldown(self, request: AcquireRequest) -> None:

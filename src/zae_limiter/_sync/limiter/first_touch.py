@@ -1,15 +1,16 @@
 """Takes from a chain of buckets that this client has never seen, in one transaction.
 
 An entity that cascades and its ancestors are read one after the other and then taken from together. So a first touch
-costs one round trip less than taking from each in turn. A crash leaves none of them charged without the others.
-It runs in the turn of the caller that leads the batch of the entity's bucket, so later callers find all of it cached.
+costs one round trip less than taking from each in turn. A crash cannot charge one of them without the others. The
+first caller of the entity's bucket does this while later callers queue, so these find all of it cached.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, HeldBucket, Plan, Rejected
-from zae_limiter.core.acquire import Create, Take
+from zae_limiter.core.acquire import LOOK, Create, Take
 from zae_limiter.core.errors import NoLimitsInForceError, RateLimiterUnavailable
 from zae_limiter.core.outcome import Cancelled, Committed, Refused, TransactOutcome, Unavailable
 from zae_limiter.core.view import Admitted
@@ -30,30 +31,31 @@ def take_new(client: "NetworkedClient", request: AcquireRequest) -> Admitted | C
         RateLimiterUnavailable: The table did not answer.
     """
     plan = client.prepare(request)
-    if isinstance(plan, Rejected):
-        return plan
     above = request.ancestors(plan.terms)
+    if isinstance(plan, Rejected):
+        _read_new(client, above)
+        return plan
     if above:
         taken = _take_chain(client, plan, above)
         if taken is not None:
             return taken
         # The transaction may have been refused: the cached views are newer than the plan.
-        plan = _planned_again(client, plan)
-        if isinstance(plan, Rejected):
-            return plan
+        again = _plan_again(client, request, Evaluated(plan.terms, plan.progress))
+        if isinstance(again, Rejected):
+            return again
+        plan = again
+    if plan.step is None:
+        # The bucket has several shards. Shard 0 was just read; another one would have to be read first.
+        plan = plan._replace(step=LOOK)
     return client.carry_out(plan)
 
 
-def _planned_again(client: "NetworkedClient", plan: Plan) -> Plan | Rejected:
-    """Return a plan by what is cached now and by the time now.
-
-    Its reads may be the first responses that show the server's time. A bucket that is created by the time of an
-    earlier plan would be dated by a machine's clock that may be wrong.
-    """
-    bucket, consume, own, until_s, partly, _, _, terms, _, _, _, progress = plan
-    again = client.plan(bucket, consume, client.now(), own, until_s, partly, Evaluated(terms, progress))
-    assert again is not None, "the limits were read"
-    return again
+def _read_new(client: "NetworkedClient", above: Sequence[AcquireRequest]) -> None:
+    """Read ancestors of which nothing is cached, each in one call: the error reports their levels too."""
+    for request in above:
+        if client.is_new(request.bucket):
+            with suppress(NoLimitsInForceError, RateLimiterUnavailable):
+                client.prepare(request)
 
 
 def _take_chain(
@@ -61,27 +63,48 @@ def _take_chain(
 ) -> Cascaded | Rejected | None:
     """Take from all buckets of a chain in one transaction.
 
-    None: an ancestor is known, limits nothing, or takes more than one step, or another client was faster.
+    None if an ancestor is known already, limits nothing, or needs more than one step, or if another client was faster.
     """
     plans = [plan]
     for request in above:
-        if not client.is_new(request.bucket):
+        if client.buckets.remembered(request.bucket) is not None:
             return client.levels.known_rejection(request)
         try:
-            found = client.prepare(request)
+            found = _prepare_unseen(client, request)
         except NoLimitsInForceError:
             return None
         if isinstance(found, Rejected):
             return found
         plans.append(found)
-    current: list[Plan] = []
-    for one in plans:
-        again = _planned_again(client, one)
-        if isinstance(again, Rejected):
-            return again
-        current.append(again)
-    writes = [write for one in current if (write := _write_of(client, one)) is not None]
-    return _transact(client, current, writes) if len(writes) == len(current) else None
+    # Hazard: each response may correct the server's time. A bucket that is created with an earlier time has earned
+    # tokens since, and the take is forgotten. So all buckets are planned again, for the time after the last read.
+    now = client.now()
+    again = [
+        client.plan(one.bucket, one.consume, now, one.own, one.until_s, one.partly, Evaluated(one.terms, one.progress))
+        for one in plans
+    ]
+    plans = [one for one in again if isinstance(one, Plan)]
+    for one in again:
+        if isinstance(one, Rejected):
+            return one
+    writes = [write for one in plans if (write := _write_of(client, one)) is not None]
+    return _transact(client, plans, writes) if len(writes) == len(plans) else None
+
+
+def _prepare_unseen(client: "NetworkedClient", request: AcquireRequest) -> Plan | Rejected:
+    """Plan a request to a bucket that was never seen; read the bucket even if its limits are cached."""
+    plan = client.prepare(request)
+    if isinstance(plan, Rejected) or plan.progress.looked or not plan.amounts:
+        return plan
+    client.buckets.look((request.bucket, 0), plan.terms, request.until_s)
+    return _plan_again(client, request, Evaluated(plan.terms, plan.progress.after_look()))
+
+
+def _plan_again(client: "NetworkedClient", request: AcquireRequest, known: Evaluated) -> Plan | Rejected:
+    bucket, consume, own, until_s, partly, _ = request
+    plan = client.plan(bucket, consume, client.now(), own, until_s, partly, known)
+    assert plan is not None, "the limits were read"
+    return plan
 
 
 def _transact(
@@ -93,7 +116,7 @@ def _transact(
     outcome = context.table.transact(whole, token, until_s=until_s)
     if isinstance(outcome, Unavailable):
         raise RateLimiterUnavailable(outcome.cause)
-    _learn(client, plans, writes, outcome)
+    _cache_views(client, plans, writes, outcome)
     if isinstance(outcome, Cancelled):
         context.buckets.require_namespace(outcome.reasons[len(writes) :])
     if not isinstance(outcome, Committed):
@@ -104,7 +127,7 @@ def _transact(
 
 
 def _write_of(client: "NetworkedClient", plan: Plan) -> Put | Update | None:
-    """Return the write of a plan that takes one step; None if it takes more, or nothing."""
+    """Return the write of a plan that needs one step; None if it needs more, or takes nothing."""
     buckets, nonces = client.context.buckets, client.context.nonces
     match plan.step:
         case Take() as take if plan.view is not None and plan.amounts:
@@ -116,10 +139,10 @@ def _write_of(client: "NetworkedClient", plan: Plan) -> Put | Update | None:
     return None
 
 
-def _learn(
+def _cache_views(
     client: "NetworkedClient", plans: Sequence[Plan], writes: Sequence[Put | Update], outcome: TransactOutcome
 ) -> None:
-    """Cache buckets as they were created, or as they refused."""
+    """Cache the views of buckets that were created, or that refused their write."""
     reasons = outcome.reasons[: len(plans)] if isinstance(outcome, Cancelled) else [None] * len(plans)
     for plan, write, reason in zip(plans, writes, reasons, strict=True):
         shard_id = (plan.bucket, 0)

@@ -1,7 +1,7 @@
-"""Shards that were throttled a moment ago: a client sends them no writes for a while.
+"""Cooldowns of throttled shards: a client sends them no writes for a while.
 
-Writes to a full partition are refused, and still keep it full. A write of more than one unit, such as the split that
-would help, would then never find room.
+Retries by many clients would keep the partition at its limit. A split needs more write units than one take, so it would
+never succeed.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable
@@ -23,30 +23,30 @@ class ThrottleCooldowns:
         self.active: Bounded[ShardId, Hold] = Bounded()
 
     def begin(self, shard_id: ShardId) -> None:
-        """Leave a shard alone that took no write just now, the longer the more often that happened."""
+        """Begin the cooldown of a shard that was just throttled; it is longer if one has just ended."""
         self.active.keep(shard_id, held(self.active.get(shard_id), self._clock.monotonic_s(), self._jitter()))
 
     def clear(self) -> None:
-        """Forget all holds."""
+        """End all cooldowns."""
         self.active.clear()
 
     def has(self, shard_id: ShardId) -> bool:
-        """Say whether a shard is to be left alone for now."""
+        """Return whether a shard is cooling down."""
         hold = self.active.get(shard_id)
         return hold is not None and self._clock.monotonic_s() < hold.until_s
 
     def end(self, shard_id: ShardId) -> None:
-        """Forget a hold: the shard takes writes again."""
+        """End the cooldown of a shard."""
         self.active.pop(shard_id, None)
 
     def wait(self, shard_id: ShardId, until_s: float) -> None:
         """Wait until a shard may be written to.
 
         Raises:
-            RateLimiterUnavailable: That would be too long.
+            RateLimiterUnavailable: The cooldown lasts longer than the deadline.
         """
         while (hold := self.active.get(shard_id)) is not None and self._clock.monotonic_s() < hold.until_s:
-            # Not all at once: the first may find that the hold has to last.
+            # With jitter, so that not all callers write at the same time: the first may be throttled again.
             opens_s = hold.until_s + self._jitter() * hold.length_s
             if opens_s >= until_s:
                 raise RateLimiterUnavailable(TimeoutError("the store takes no writes to the bucket"))
