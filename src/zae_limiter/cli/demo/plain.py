@@ -49,7 +49,7 @@ class PlainView:
     def _print_once(self, key: str, line: str) -> None:
         if key not in self._printed:
             self._printed.add(key)
-            click.echo(f"     {line}")
+            click.echo(f"  {line}")
 
 
 def _print(start: str, cells: Iterable[str], names: Iterable[str]) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Self
 
 from zae_limiter.cli.demo.reports import Report, from_line
+from zae_limiter.cli.demo.scenario import TRAFFIC_DEADLINE_S
 from zae_limiter.core.errors import InfrastructureError
 
-_STOP_WITHIN_S = 10.0
+# As long as a call may wait for the file, so that no completed call is lost from the counts.
+_STOP_WITHIN_S = TRAFFIC_DEADLINE_S
 
 
 class KeyProcess:

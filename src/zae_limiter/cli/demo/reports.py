@@ -65,7 +65,7 @@ def from_line(line: str) -> Report:
 
 
 def event_text(key_id: str, report: Report) -> str | None:
-    """Describe a report as an event, None if it is none."""
+    """Describe a report as an event; return None if it is not shown."""
     match report:
         case Adjusted(_, estimated, used):
             return f"estimated {estimated:,}, used {used:,}: adjusted by {used - estimated:+,}"

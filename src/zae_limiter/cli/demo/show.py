@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from zae_limiter._async.limiter.limiter import RateLimiter
@@ -83,7 +83,7 @@ class Show:
         except BaseExceptionGroup as several:
             # Raise one error of the group, because only single errors are translated for the user.
             raise several.exceptions[0] from None
-        self._end_steps(len(processes), effect)
+        self._end_steps(effect)
         view.show(await self._frame())
         left = {one.member.entity_id: await self._left(one) for one in self._book.tallies}
         lines = self._book.lines(left, self._clock.now_ms())
@@ -124,7 +124,7 @@ class Show:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(0.0, ticks * view.every_s - watch.elapsed_s))
 
-    def _end_steps(self, processes: int, effect: str) -> None:
+    def _end_steps(self, effect: str) -> None:
         """Complete the first step and the raise, and mark the steps that were not reached."""
         for place, step in enumerate(self._steps):
             if step.state in (StepState.WAITING, StepState.RUNNING):
@@ -132,14 +132,20 @@ class Show:
         raised = self._steps[RAISE]
         if raised.state is StepState.DONE:
             self._set(RAISE, text=f"{raised.text}{effect}")
-        calls = sum(one.counts.admitted for one in self._book.tallies if one.member.is_key)
-        self._set(SHARE, state=StepState.DONE, text=f"{processes} processes made {calls:,} calls on one SQLite file")
+        self._set(SHARE, state=StepState.DONE, text=self._shared())
 
     async def _frame(self) -> DemoFrame:
         watch = self._watch
+        if self._steps[SHARE].state is StepState.RUNNING:
+            self._set(SHARE, text=f"{self._shared()} so far")
         standings = [await self._standing(tally) for tally in self._book.tallies]
         elapsed_s = min(watch.total_s, watch.elapsed_s)
         return DemoFrame(elapsed_s, watch.total_s, standings, tuple(self._steps), tuple(self._events))
+
+    def _shared(self) -> str:
+        keys = [one for one in self._book.tallies if one.member.is_key]
+        admitted, rejected = sum(one.counts.admitted for one in keys), sum(one.counts.rejected for one in keys)
+        return f"{len(keys)} processes on one file: {admitted:,} calls admitted, {rejected:,} rejected"
 
     async def _standing(self, tally: DemoTally) -> DemoStanding:
         limits, _, source = await self._limiter.resolve_limits(tally.member.entity_id, RESOURCE)
@@ -157,8 +163,10 @@ class Show:
         if text is not None:
             self._events.append(f"{key_id}  {text}")
 
-    def _set(self, place: int, **changes: str | StepState) -> None:
-        self._steps[place] = replace(self._steps[place], **changes)
+    def _set(self, place: int, *, state: StepState | None = None, text: str | None = None) -> None:
+        """Change the state or the text of a step; None keeps it."""
+        step = self._steps[place]
+        self._steps[place] = Step(step.name, state or step.state, step.text if text is None else text)
 
 
 async def start_processes(path: str, seed: int, say: Callable[[str], None]) -> list[KeyProcess]:
