@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-cdk demo record-demo bench fast soak lint format mirror mutants walk docs docs-serve reference build changelog clean
+.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants walk docs docs-serve reference build changelog clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -25,6 +25,7 @@ demo: ## watch the limiter at work
 	@tools/setup.sh
 	@$(BIN)/zae-limiter demo
 
+.PHONY: record-demo
 record-demo: ## record the demo as the picture of the README, docs/images/demo.svg
 	@tools/setup.sh dev
 	@$(BIN)/python tools/record_demo.py

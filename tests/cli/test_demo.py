@@ -1,10 +1,13 @@
 """``zae-limiter demo``: the run with real processes, its accounting and its views."""
 
 import asyncio
+import contextlib
 import io
+import os
 import re
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 from random import Random
@@ -14,7 +17,6 @@ from rich.console import Console
 
 from zae_limiter import RateLimiter, Repository
 from zae_limiter.cli.demo import watch
-from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.live import LiveView, drawing, summary_drawing
 from zae_limiter.cli.demo.metered import read_usage
 from zae_limiter.cli.demo.outage import fail_and_recover
@@ -25,20 +27,14 @@ from zae_limiter.cli.demo.reports import (
     Adjusted,
     GaveBack,
     InForce,
-    Rejected,
     Took,
-    event_text,
-    from_line,
-    to_line,
 )
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
 from zae_limiter.cli.demo.show import STEPS
 from zae_limiter.cli.demo.steps import stream_into_debt, wait_for_retry_after
 from zae_limiter.cli.demo.stored import prepare
 from zae_limiter.cli.demo.summary import ASCII_MARKS, MARKS, NEXT_COMMANDS, summary_lines
-from zae_limiter.cli.demo.tally import Book, DemoTally
 from zae_limiter.core.errors import InfrastructureError
-from zae_limiter.core.limit import Limit
 
 MEMBERS = list(members(PROJECTS))
 KEYS = [member.entity_id for member in MEMBERS if member.is_key]
@@ -78,6 +74,29 @@ async def take_tokens(limiter, amount):
         pass
 
 
+def terminal_output(command, interrupt_at, columns, rows):
+    """Run a command in a terminal of this size, interrupt it when it prints a text, and return what it printed."""
+    import fcntl
+    import pty
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = os.environ | {"TERM": "xterm-256color"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        printed, is_interrupted = b"", False
+        # Linux reports the end of a terminal as an error.
+        with contextlib.suppress(OSError):
+            while read := os.read(ours, 65_536):
+                printed += read
+                if not is_interrupted and interrupt_at.encode() in printed:
+                    is_interrupted = True
+                    process.send_signal(signal.SIGINT)
+    os.close(ours)
+    return printed.decode()
+
+
 def without_codes(text):
     """Return what was written to a terminal, without escape codes."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
@@ -107,109 +126,6 @@ class TestPlan:
         keys = [key for project in PROJECTS for key in project.keys]
 
         assert all(key.call(random).estimated <= capacity for key in keys for _ in range(1_000))
-
-
-class TestLedger:
-    LIMIT = Limit.per_second("tps", 100, burst=200)
-
-    def ledger(self, *takes):
-        ledger = Ledger([self.LIMIT], 5_000)
-        for amount, at_ms in takes:
-            ledger.take({"tps": amount}, at_ms)
-        return ledger
-
-    def share(self, ledger, left=-1_000_000, at_ms=6_500):
-        # With a debt this high, only the takes are judged, and not the final balance.
-        return ledger.highest_share({"tps": left}, at_ms)
-
-    def test_demo_ledger_accepts_takes_of_the_capacity_and_the_refill(self):
-        """200 tokens immediately and 100 one second later are all that was available."""
-        assert 1.0 == self.share(self.ledger((200, 5_000), (100, 6_000)))
-
-    def test_demo_ledger_reports_a_take_of_one_token_too_many(self):
-        """The check detects an over-admission of a single token."""
-        assert self.share(self.ledger((200, 5_000), (101, 6_000))) > 1
-
-    def test_demo_ledger_sorts_reports_that_arrive_late(self):
-        """Processes report independently. The time of a take counts, not that of its report."""
-        assert 1.0 == self.share(self.ledger((100, 6_000), (200, 5_000)))
-
-    def test_demo_ledger_accepts_a_take_of_tokens_that_were_returned(self):
-        """Only the net amount counts."""
-        ledger = self.ledger((200, 5_000), (50, 5_000))
-        ledger.settle({"tps": -50}, 5_000)
-
-        assert 1.0 == self.share(ledger)
-
-    def test_demo_ledger_accepts_a_debt_that_the_balance_shows(self):
-        """An adjustment may go below zero: 300 taken of 200 leaves -100."""
-        ledger = self.ledger((200, 5_000))
-        ledger.settle({"tps": 100}, 5_000)
-
-        assert 1.0 == ledger.highest_share({"tps": -100}, 5_000)
-
-    def test_demo_ledger_reports_a_balance_with_one_token_too_many(self):
-        """The store must not have forgotten a token of the debt."""
-        ledger = self.ledger((200, 5_000))
-        ledger.settle({"tps": 100}, 5_000)
-
-        assert ledger.highest_share({"tps": -99}, 5_000) > 1
-
-    @pytest.mark.parametrize(("taken", "is_exceeded"), [(550, False), (551, True)])
-    def test_demo_ledger_counts_a_raised_limit_from_the_time_it_was_raised(self, taken, is_exceeded):
-        """A second at 100, half a second at 300, and the higher capacity; a second raise to the same is ignored."""
-        ledger = self.ledger((taken, 6_500))
-        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
-        ledger.raise_to(Limit.per_second("tps", 300), 6_200)
-
-        assert is_exceeded == (self.share(ledger) > 1)
-
-    def test_demo_ledger_judges_earlier_takes_by_the_limit_of_their_time(self):
-        """A limit raised later does not justify an earlier take."""
-        ledger = self.ledger((201, 5_000))
-        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
-
-        assert self.share(ledger) > 1
-
-
-class TestReports:
-    REPORTS = (
-        InForce(480_000),
-        Took(5_000, 300),
-        Adjusted(5_100, 300, 450),
-        GaveBack(5_200, 800),
-        Rejected(5_300, "demo-project-1", "12 of 300 tpm", 0.144),
-    )
-
-    @pytest.mark.parametrize("report", REPORTS)
-    def test_demo_report_is_one_line_and_is_read_back(self, report):
-        """The processes and the demo exchange lines."""
-        line = to_line(report)
-
-        assert "\n" not in line
-        assert report == from_line(line)
-
-    def test_demo_reports_count_for_the_key_and_for_its_project(self):
-        """Every report but the limit in force changes the counts of both."""
-        book = Book([DemoTally(member, LIMITS, 5_000) for member in MEMBERS], 5_000)
-        for report in self.REPORTS:
-            book.record("demo-key-1a", report)
-
-        expected = Counts(admitted=1, rejected=1, rejected_above=1, failed=1, estimated=300, used=450)
-        assert [expected, expected] == [book[entity_id].counts for entity_id in ("demo-project-1", "demo-key-1a")]
-        assert Counts() == book["demo-key-1b"].counts
-        assert 480_000 == book["demo-key-1a"].refill_in_force
-        assert 5_444 == book["demo-key-1a"].retry_at_ms
-
-    def test_demo_events_describe_what_happened_to_a_call(self):
-        """An admitted call is described when it is complete."""
-        assert [
-            None,
-            None,
-            "estimated 300, used 450: adjusted by +150",
-            "call failed, 800 tokens given back",
-            "rejected by demo-project-1: 12 of 300 tpm, retry in 0.144 s",
-        ] == [event_text("demo-key-1a", report) for report in self.REPORTS]
 
 
 class TestViews:
@@ -286,6 +202,7 @@ class TestViews:
         assert len(lines) < 24
         assert max(len(line) for line in lines) <= 80
         assert lines == summary_lines(report_with(0.998))
+        assert "zae-limiter demo: 4 processes, 20.2 s; 16 failed calls refunded" == lines[0]
         assert all(member.entity_id in text for member in MEMBERS)
         assert all(word in text for word in ("1,110", "231", "155,670", "152,674"))
         assert [f"✓ {name:7} {'x' * 69}" for name, _ in STEPS] == [line for line in lines if "xxx" in line]
@@ -461,6 +378,22 @@ class TestRun:
         assert "s, interrupted" in printed
         assert "- outage  interrupted before it was complete" in printed
         assert printed.rstrip().endswith(NEXT_COMMANDS[-1])
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+    def test_demo_in_a_terminal_is_replaced_by_the_summary_on_an_interrupt(self, database):
+        """Set-up shows progress, then the live view; at the end only the summary is left."""
+        shown = terminal_output(
+            [sys.executable, "-m", "zae_limiter", "demo"], interrupt_at="Ctrl-C ends it", columns=80, rows=24
+        )
+
+        before, _, rest = shown.partition("Ctrl-C ends it")
+        summary = rest[rest.rindex("zae-limiter demo: 4 processes") :]
+        lines = without_codes(summary).splitlines()
+        assert "of 4 processes are ready" in before
+        assert len(lines) < 24
+        assert max(map(len, lines)) <= 80
+        assert [f"  {command}" for command in NEXT_COMMANDS] == lines[-3:]
+        assert "Traceback" not in shown
 
     def test_commands_that_the_demo_suggests_work_one_after_the_other(self, run):
         """They can be copied as they are."""

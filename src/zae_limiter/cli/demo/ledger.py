@@ -14,7 +14,7 @@ class Phase(NamedTuple):
     limit: Limit
 
 
-class Change(NamedTuple):
+class LedgerEntry(NamedTuple):
     """Tokens taken at a time, or given back if negative. Only a take was checked against the limit."""
 
     at_ms: int
@@ -30,15 +30,15 @@ class DemoAccount:
 
     def __init__(self, limit: Limit, start_ms: int) -> None:
         self._phases = [Phase(start_ms, limit)]
-        self._changes: list[Change] = []
+        self._changes: list[LedgerEntry] = []
 
     def take(self, amount: int, at_ms: int) -> None:
         """Count tokens that were admitted at this time."""
-        self._changes.append(Change(at_ms, amount, is_take=True))
+        self._changes.append(LedgerEntry(at_ms, amount, is_take=True))
 
     def settle(self, amount: int, at_ms: int) -> None:
         """Count an adjustment, which may lead to debt. A take may not."""
-        self._changes.append(Change(at_ms, amount, is_take=False))
+        self._changes.append(LedgerEntry(at_ms, amount, is_take=False))
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
         """Use a higher limit from then on; what the old one earned stays. A limit that is not higher is ignored."""

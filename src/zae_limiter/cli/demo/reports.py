@@ -39,7 +39,7 @@ class GaveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class CallRejected:
     """A call was rejected, by its key or by the project."""
 
     at_ms: int
@@ -48,9 +48,9 @@ class Rejected:
     retry_after_s: float
 
 
-Report = InForce | Took | Adjusted | GaveBack | Rejected
+Report = InForce | Took | Adjusted | GaveBack | CallRejected
 
-_KINDS: dict[str, type[Report]] = {kind.__name__: kind for kind in (InForce, Took, Adjusted, GaveBack, Rejected)}
+_KINDS: dict[str, type[Report]] = {kind.__name__: kind for kind in (InForce, Took, Adjusted, GaveBack, CallRejected)}
 
 
 def to_line(report: Report) -> str:
@@ -71,7 +71,7 @@ def event_text(key_id: str, report: Report) -> str | None:
             return f"estimated {estimated:,}, used {used:,}: adjusted by {used - estimated:+,}"
         case GaveBack(_, tokens):
             return f"call failed, {tokens:,} tokens given back"
-        case Rejected(_, refused_by, lacking, retry_after_s):
+        case CallRejected(_, refused_by, lacking, retry_after_s):
             by = "" if refused_by == key_id else f" by {refused_by}"
             return f"rejected{by}: {lacking}, retry in {in_seconds(retry_after_s)}"
         case _:

@@ -48,8 +48,9 @@ def summary_steps(report: DemoReport) -> list[Step]:
 def summary_lines(report: DemoReport, marks: dict[StepState, str] = MARKS) -> list[str]:
     """Return the report: every project and key, the steps, whether the limits held, and what to try next."""
     ended = ", interrupted" if report.is_interrupted else ""
+    refunded = f"{report.total.failed:,} failed calls refunded"
     return [
-        f"zae-limiter demo: {report.processes} processes, {report.seconds:.1f} s{ended}",
+        f"zae-limiter demo: {report.processes} processes, {report.seconds:.1f} s{ended}; {refunded}",
         "",
         *plain_lines(Grid(_COLUMNS, [_cells(line) for line in report.lines])),
         "",

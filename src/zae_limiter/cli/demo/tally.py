@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.progress import Counts, Line
-from zae_limiter.cli.demo.reports import Adjusted, GaveBack, InForce, Rejected, Report, Took
+from zae_limiter.cli.demo.reports import Adjusted, CallRejected, GaveBack, InForce, Report, Took
 from zae_limiter.cli.demo.scenario import Member
 from zae_limiter.core.limit import Limit
 
@@ -54,7 +54,7 @@ class Book:
             case GaveBack(at_ms, tokens):
                 self._count(key_id, Counts(failed=1))
                 self._settle(key_id, {"rpm": -1, "tpm": -tokens}, at_ms)
-            case Rejected(at_ms, refused_by):
+            case CallRejected(at_ms, refused_by):
                 self._count(key_id, Counts(rejected=1, rejected_above=int(refused_by != key_id)))
                 self[key_id].retry_at_ms = at_ms + round(report.retry_after_s * 1000)
             case InForce(refill_amount):

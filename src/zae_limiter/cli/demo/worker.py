@@ -13,7 +13,7 @@ from random import Random
 
 from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
-from zae_limiter.cli.demo.reports import Adjusted, GaveBack, InForce, Rejected, Report, Took, to_line
+from zae_limiter.cli.demo.reports import Adjusted, CallRejected, GaveBack, InForce, Report, Took, to_line
 from zae_limiter.cli.demo.scenario import CACHE_TTL_S, PROJECTS, RESOURCE, TRAFFIC_DEADLINE_S, DemoCall, DemoKey
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import RateLimitExceeded
@@ -88,10 +88,10 @@ class Callers:
         at_ms = before_ms if difference < 0 else self._clock.now_ms()
         _send(Adjusted(at_ms, call.estimated, call.used))
 
-    def _rejected(self, error: RateLimitExceeded) -> Rejected:
+    def _rejected(self, error: RateLimitExceeded) -> CallRejected:
         lacking = error.primary_violation
         short = f"{lacking.available:,} of {lacking.requested:,} {lacking.limit_name}"
-        return Rejected(self._clock.now_ms(), lacking.entity_id, short, error.retry_after_seconds)
+        return CallRejected(self._clock.now_ms(), lacking.entity_id, short, error.retry_after_seconds)
 
     async def _sleep(self, wanted_s: float) -> None:
         """Sleep for this many seconds, or until the end."""
