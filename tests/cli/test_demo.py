@@ -363,21 +363,24 @@ class TestRun:
         assert [f"  {command}" for command in NEXT_COMMANDS] == done.stdout.splitlines()[-3:]
         assert ([], [], False) == (list(temporary.iterdir()), list(here.iterdir()), database.exists())
 
-    def test_demo_on_an_interrupt_prints_the_summary_without_a_traceback(self, database):
-        """Ctrl-C ends the demo and its processes. Steps that were not reached are marked."""
+    @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_demo_on_an_interrupt_prints_the_summary_without_a_traceback(self, tmp_path, monkeypatch, ending):
+        """Ctrl-C ends the demo, removes its file, and marks the steps that were not reached. So do other signals."""
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
         command = [sys.executable, "-m", "zae_limiter", "demo", "--seconds", "3600"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             # The second line is the heading, after which Ctrl-C is handled.
             process.stdout.readline()
             process.stdout.readline()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(ending)
             printed, errors = process.communicate(timeout=120)
 
         assert (130, "") == (process.returncode, errors)
         assert "s, interrupted" in printed
         assert "- outage  interrupted before it was complete" in printed
         assert printed.rstrip().endswith(NEXT_COMMANDS[-1])
+        assert [] == list(tmp_path.iterdir())
 
     @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
     def test_demo_in_a_terminal_is_replaced_by_the_summary_on_an_interrupt(self, database):

@@ -95,23 +95,28 @@ def print_summary(report: DemoReport) -> None:
 
 @contextmanager
 def _stop_on_interrupt() -> Iterator[asyncio.Event]:
-    """Set the yielded event on the first Ctrl-C. A second one ends the demo immediately."""
+    """Set the yielded event on the first Ctrl-C, or when the terminal is closed. A second one ends it immediately."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    if sys.platform == "win32":
+        # Its event loop handles no signals: Ctrl-C ends the demo without a summary.
+        yield stop
+        return
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def restore() -> None:
+        for one in signals:
+            loop.remove_signal_handler(one)
 
     def interrupt() -> None:
         stop.set()
-        loop.remove_signal_handler(signal.SIGINT)
+        restore()
 
-    try:
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-    except NotImplementedError:
-        # Windows: Ctrl-C ends the demo without a summary.
-        yield stop
-        return
+    for one in signals:
+        loop.add_signal_handler(one, interrupt)
     try:
         yield stop
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        restore()
 
 
 def _encodes(text: str) -> bool:
