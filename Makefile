@@ -25,6 +25,11 @@ demo: ## watch the limiter at work
 	@tools/setup.sh
 	@$(BIN)/zae-limiter demo
 
+.PHONY: record-demo
+record-demo: ## record the demo as the picture of the README, docs/images/demo.svg
+	@tools/setup.sh dev
+	@$(BIN)/python tools/record_demo.py
+
 bench: ## measure it side by side with its peers
 	@bench/run
 

@@ -25,11 +25,14 @@ for candidate in "${candidates[@]}"; do
 done
 
 requirement=".${extras:+[$extras]}"
+# In a terminal, the installer shows its progress.
+quiet="--quiet"
+if [[ -t 2 ]]; then quiet=""; fi
 echo "setting up $venv${extras:+ with $extras} (once)" >&2
 
 if command -v uv >/dev/null 2>&1; then
     [[ -x "$venv/bin/python" ]] || uv venv --quiet "$venv"
-    uv pip install --quiet --python "$venv/bin/python" --editable "$requirement"
+    uv pip install $quiet --python "$venv/bin/python" --editable "$requirement"
 else
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "zae-limiter needs Python 3.11 or later")'
     if [[ ! -x "$venv/bin/python" ]]; then
@@ -41,7 +44,7 @@ else
     else
         pip=("$python" -m pip --python "$venv/bin/python")
     fi
-    "${pip[@]}" install --quiet --disable-pip-version-check --editable "$requirement"
+    "${pip[@]}" install $quiet --disable-pip-version-check --editable "$requirement"
 fi
 
 if [[ ",$extras," == *,dev,* ]]; then

@@ -1,60 +1,59 @@
-"""``zae-limiter demo``: the run, its accounting and its views."""
+"""``zae-limiter demo``: the run with real processes, its accounting and its views."""
 
+import asyncio
+import contextlib
 import io
+import os
 import re
+import shlex
 import signal
+import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 from rich.console import Console
 
-from tests.long_waits import LONG_DEADLINE
-from zae_limiter import RateLimiter, Repository, SystemClock
-from zae_limiter.cli.demo.ledger import Ledger
-from zae_limiter.cli.demo.live import LiveView, drawing
-from zae_limiter.cli.demo.metered import DemoMeter
+from zae_limiter import RateLimiter, Repository
+from zae_limiter.cli.demo import watch
+from zae_limiter.cli.demo.live import LiveView, drawing, summary_drawing
+from zae_limiter.cli.demo.metered import read_usage
+from zae_limiter.cli.demo.outage import fail_and_recover
 from zae_limiter.cli.demo.plain import PlainView
-from zae_limiter.cli.demo.progress import (
-    Counts,
-    DemoFrame,
-    DemoReport,
-    DemoStanding,
-    Effect,
-    Line,
-    RaiseProgress,
-    raise_line,
+from zae_limiter.cli.demo.processes import KeyProcess
+from zae_limiter.cli.demo.progress import Counts, DemoFrame, DemoReport, DemoStanding, Line, Step, StepState
+from zae_limiter.cli.demo.reports import (
+    Adjusted,
+    GaveBack,
+    InForce,
+    Took,
 )
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
-from zae_limiter.cli.demo.show import Stage, run
+from zae_limiter.cli.demo.show import STEPS
+from zae_limiter.cli.demo.steps import stream_into_debt, wait_for_retry_after
 from zae_limiter.cli.demo.stored import prepare
-from zae_limiter.cli.demo.summary import chart_lines, summary_lines
-from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.limit import Limit
+from zae_limiter.cli.demo.summary import ASCII_MARKS, MARKS, NEXT_COMMANDS, summary_lines
+from zae_limiter.core.errors import InfrastructureError
 
 MEMBERS = list(members(PROJECTS))
+KEYS = [member.entity_id for member in MEMBERS if member.is_key]
 LIMITS = {limit.name: limit for limit in RESOURCE_LIMITS}
 BALANCES = [{"rpm": 10, "tpm": 6_000}, {"rpm": 3, "tpm": -1_234}, {"rpm": 0, "tpm": 500}] * 2
 STANDINGS = [
     DemoStanding(member, LIMITS, "resource", balances, Counts(admitted=12, rejected=1_000), 0.31)
     for member, balances in zip(MEMBERS, BALANCES, strict=True)
 ]
-RAISING = RaiseProgress(RAISED, 10.0, 10.0, 10.9)
-FRAME = DemoFrame(4.2, 20.0, STANDINGS, RAISING, [f"event {number}" for number in range(20)])
-# A busy machine shows little in one second. A demo is then repeated for twice as long, up to this many
-# seconds.
-LONGEST_S = 16
+STATES = [StepState.RUNNING, StepState.DONE, StepState.DONE, StepState.FAILED, StepState.WAITING]
+STEP_LINES = [Step(name, state, text) for (name, text), state in zip(STEPS, STATES, strict=True)]
+FRAME = DemoFrame(4.2, 20.0, STANDINGS, STEP_LINES, [f"event {number}" for number in range(20)])
 
 
-def report_with(highest_share: float) -> DemoReport:
+def report_with(highest_share: float, used: int = 152_674) -> DemoReport:
     counts = Counts(1_110, 231, 120, 4, 155_670, 152_674)
     lines = [Line(member, counts, highest_share) for member in MEMBERS]
-    usage = {member.entity_id: 152_674 for member in MEMBERS if member.is_key}
-    return DemoReport(20.2, 14, lines, Effect(RAISING, 1_991.2, 5_877.8), usage, "/tmp/limiter.db")
+    steps = [Step(name, StepState.DONE, "x" * 69) for name, _ in STEPS]
+    return DemoReport(20.2, 4, lines, steps, dict.fromkeys(KEYS, used))
 
 
 class SettableClock:
@@ -75,15 +74,40 @@ async def take_tokens(limiter, amount):
         pass
 
 
-async def run_showing(repository: Repository, seconds: float, shows: Callable[[DemoReport], object]) -> DemoReport:
-    """Run a demo until its report satisfies the predicate."""
-    stage = Stage(RateLimiter(repository), repository, SystemClock(), Random(7))
-    while True:
-        await prepare(repository)
-        report = await run(stage, seconds, PlainView())
-        if shows(report) or seconds > LONGEST_S:
-            return report
-        seconds *= 2
+def terminal_output(command, interrupt_at, columns, rows):
+    """Run a command in a terminal of this size, interrupt it when it prints a text, and return what it printed."""
+    import fcntl
+    import pty
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = os.environ | {"TERM": "xterm-256color"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        printed, is_interrupted = b"", False
+        # Linux reports the end of a terminal as an error.
+        with contextlib.suppress(OSError):
+            while read := os.read(ours, 65_536):
+                printed += read
+                if not is_interrupted and interrupt_at.encode() in printed:
+                    is_interrupted = True
+                    process.send_signal(signal.SIGINT)
+    os.close(ours)
+    return printed.decode()
+
+
+def without_codes(text):
+    """Return what was written to a terminal, without escape codes."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def screen(renderable, width=80, height=24):
+    """Return the lines that a terminal of this size shows."""
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get().splitlines()
 
 
 class TestPlan:
@@ -104,95 +128,33 @@ class TestPlan:
         assert all(key.call(random).estimated <= capacity for key in keys for _ in range(1_000))
 
 
-class TestLedger:
-    LIMIT = Limit.per_second("tps", 100, burst=200)
-
-    def test_demo_ledger_accepts_takes_of_the_capacity_and_the_refill(self):
-        """200 tokens immediately and 100 one second later are all that was available."""
-        ledger = Ledger([self.LIMIT], 5_000)
-        ledger.take({"tps": 200}, 5_000)
-        ledger.take({"tps": 100}, 6_000)
-
-        assert 1.0 == ledger.highest_share
-
-    def test_demo_ledger_reports_a_take_of_one_token_too_many(self):
-        """The check detects an over-admission of a single token."""
-        ledger = Ledger([self.LIMIT], 5_000)
-        ledger.take({"tps": 200}, 5_000)
-        ledger.take({"tps": 101}, 6_000)
-
-        assert ledger.highest_share > 1
-
-    def test_demo_ledger_accepts_a_take_of_tokens_that_were_returned(self):
-        """Only the net amount counts."""
-        ledger = Ledger([self.LIMIT], 5_000)
-        ledger.take({"tps": 200}, 5_000)
-        ledger.settle({"tps": -50})
-        ledger.take({"tps": 50}, 5_000)
-
-        assert 1.0 == ledger.highest_share
-
-    def test_demo_ledger_accepts_debt_but_no_take_before_it_is_repaid(self):
-        """An adjustment may go below zero. A later take needs the debt to be refilled first."""
-        ledger = Ledger([self.LIMIT], 5_000)
-        ledger.take({"tps": 200}, 5_000)
-        ledger.settle({"tps": 100})
-        in_debt = ledger.highest_share
-        ledger.take({"tps": 1}, 5_500)
-
-        assert 1.0 == in_debt
-        assert ledger.highest_share > 1
-
-    @pytest.mark.parametrize(("taken", "is_exceeded"), [(550, False), (551, True)])
-    def test_demo_ledger_counts_a_raised_limit_from_the_time_it_was_raised(self, taken, is_exceeded):
-        """A second at 100, half a second at 300, and the higher capacity; the ledger hears of it only later."""
-        ledger = Ledger([self.LIMIT], 5_000)
-        ledger.take({"tps": taken}, 6_500)
-        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
-        ledger.raise_to(Limit.per_second("tps", 300), 6_200)
-
-        assert is_exceeded == (ledger.highest_share > 1)
-
-    def test_demo_ledger_judges_earlier_takes_by_the_limit_of_their_time(self):
-        """A limit raised later does not justify an earlier take."""
-        ledger = Ledger([self.LIMIT], 5_000)
-        ledger.take({"tps": 201}, 5_000)
-        ledger.raise_to(Limit.per_second("tps", 300), 6_000)
-
-        assert ledger.highest_share > 1
-
-
 class TestViews:
-    @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-    def test_demo_live_view_fits_the_terminal(self, width, height):
-        """Nothing wraps or scrolls, and every project and number is shown."""
+    @pytest.mark.parametrize(("width", "height", "events"), [(80, 24, 4), (160, 45, 16)])
+    def test_demo_live_view_fits_the_terminal(self, width, height, events):
+        """Nothing wraps or scrolls, and every project, number, step and event is shown."""
         console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
-        with LiveView(console) as view, console.capture() as captured:
+        with LiveView(console) as view:
             view.show(FRAME)
+            lines = without_codes(console.file.getvalue()).splitlines()
 
-        lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", captured.get()).splitlines()
         assert len(lines) < height
         assert max(len(line) for line in lines) <= width
         assert {member.entity_id for member in MEMBERS} <= {line.split()[0] for line in lines if line.split()}
         assert any("-1,234" in line and "1,000" in line and "0.4 s" in line for line in lines)
-        assert raise_line(RAISING) in [line.strip() for line in lines]
+        assert [f"{MARKS[step.state]} {step}" for step in STEP_LINES] == [line.rstrip() for line in lines[13:18]]
+        assert [f"event {20 - events + number}" for number in range(events)] == [line.rstrip() for line in lines[19:]]
 
     def test_demo_live_view_in_a_wide_terminal_shows_limits_and_their_source(self):
         """Additional columns are shown if there is room."""
-        console = Console(file=io.StringIO(), width=120, color_system=None)
-        with console.capture() as captured:
-            console.print(drawing(FRAME, 0, wide=True))
+        shown = "\n".join(screen(drawing(FRAME, 0, wide=True), width=120))
 
-        assert 6 == captured.get().count("rpm 300, tpm 120,000  the model")
+        assert 6 == shown.count("rpm 300, tpm 120,000  model default")
 
     def test_demo_live_view_draws_no_bar_for_a_limit_the_project_lacks(self):
         """A parent may limit tokens only."""
         alone = DemoStanding(MEMBERS[0], {"tpm": LIMITS["tpm"]}, "entity", {"tpm": 6_000}, Counts(), None)
-        console = Console(file=io.StringIO(), width=80, color_system=None)
-        with console.capture() as captured:
-            console.print(drawing(DemoFrame(4.2, 20.0, [alone], RAISING, []), 0))
 
-        assert "no limit" in captured.get()
+        assert "no limit" in "\n".join(screen(drawing(DemoFrame(4.2, 20.0, [alone], STEP_LINES, []), 0)))
 
     def test_demo_live_view_fits_a_narrow_ascii_terminal(self):
         """What does not fit is cut off, and only ASCII characters are drawn."""
@@ -201,187 +163,244 @@ class TestViews:
         with LiveView(console) as view:
             view.show(FRAME)
         written.seek(0)
+        shown = written.read()
 
-        assert "demo-key-2b" in written.read()
+        assert "demo-key-2b" in shown
+        assert f"{ASCII_MARKS[StepState.RUNNING]} share" in without_codes(shown)
 
     def test_demo_bars_show_the_balance_without_colours(self):
         """Full, partial and empty; a debt is shown as empty."""
-        console = Console(file=io.StringIO(), width=80, color_system=None)
-        with console.capture() as captured:
-            console.print(drawing(FRAME, 0))
+        rows = [line for line in screen(drawing(FRAME, 0)) if line.strip().startswith("demo-")]
 
-        rows = [line for line in captured.get().splitlines() if line.strip().startswith("demo-")]
         assert [(20, 0), (3, 17), (1, 19)] * 2 == [(row.count("█"), row.count("░")) for row in rows]
 
+    @pytest.mark.parametrize("marks", [MARKS, ASCII_MARKS])
+    def test_demo_states_are_distinguished_without_colours(self, marks):
+        """Every state of a step has a mark of its own."""
+        assert len(StepState) == len(set(marks.values()))
+
     def test_demo_plain_view_has_one_heading_and_one_row_per_frame(self, capsys):
-        """Rows fit 80 columns; the raised limit is reported once."""
+        """Rows fit 80 columns; a step is reported when it begins and when it ends, once each."""
         with PlainView() as view:
             view.show(FRAME)
             view.show(FRAME)
 
-        _, heading, printed, *rows = capsys.readouterr().out.splitlines()
+        _, heading, *printed, first, second = capsys.readouterr().out.splitlines()
         names = ["project-1", "key-1a", "key-1b", "project-2", "key-2a", "key-2b"]
         assert ["TIME", "ADMITTED", "REJECTED", "RETRY", *names] == heading.split()
-        assert raise_line(RAISING) == printed.strip()
-        assert ["  4 s        48     4000  0.31     6,000 -1,234    500     6,000 -1,234    500"] * 2 == rows
-        assert max(map(len, [heading, printed, *rows])) <= 80
+        assert ["share: begins", "wait done", "debt done", "raise failed"] == [
+            line.strip() if "begins" in line else line.strip().partition(":")[0] for line in printed
+        ]
+        assert ["  4 s        48     4000  0.31     6,000 -1,234    500     6,000 -1,234    500"] * 2 == [first, second]
+        assert max(map(len, [heading, *printed, first])) <= 80
 
-    @pytest.mark.parametrize(
-        ("progress", "expected"),
-        [
-            (RaiseProgress(RAISED, 10.0), "will be raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000 per minute"),
-            (
-                RaiseProgress(RAISED, 10.0, 10.0),
-                "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, not yet in force",
-            ),
-            (RAISING, "raised at 10.0 s: demo-project-2 tpm 120,000 -> 480,000, in force at 10.9 s"),
-        ],
-    )
-    def test_demo_views_show_the_raised_limit_before_and_after_it_applies(self, progress, expected):
-        """The text says which limit, when, and whether it is in force, in 80 columns."""
-        assert expected == raise_line(progress)
-        assert len(expected) <= 80
-
-    def test_demo_summary_shows_all_results_in_80_columns(self):
-        """Every project and key, calls, tokens, the raised limit, and whether the limits held."""
-        lines = summary_lines(report_with(0.998))
+    def test_demo_summary_fits_a_terminal_of_80_by_24(self):
+        """One line is left for the prompt. Every project and key, all steps, and three commands are shown."""
+        lines = screen(summary_drawing(report_with(0.998), MARKS))
 
         text = "\n".join(lines)
-        assert all(member.entity_id in text for member in MEMBERS)
-        assert all(word in text for word in ("1,110", "231", "155,670", "152,674", "/tmp/limiter.db"))
-        assert "1,991 tokens per second before, 5,878 after" in text
-        assert "never exceeded: at most 99.8 %" in text
+        assert len(lines) < 24
         assert max(len(line) for line in lines) <= 80
-
-    def test_demo_chart_scales_bars_to_the_largest_value(self):
-        """The largest value has the longest bar; zero has none."""
-        _, *bars = chart_lines({"a": 1_000, "b": 500, "c": 0}, "#")
-
-        assert [44, 22, 0] == [bar.count("#") for bar in bars]
+        assert lines == summary_lines(report_with(0.998))
+        assert "zae-limiter demo: 4 processes, 20.2 s; 16 failed calls refunded" == lines[0]
+        assert all(member.entity_id in text for member in MEMBERS)
+        assert all(word in text for word in ("1,110", "231", "155,670", "152,674"))
+        assert [f"✓ {name:7} {'x' * 69}" for name, _ in STEPS] == [line for line in lines if "xxx" in line]
+        assert "✓ limits  never exceeded: at most 99.8 %" in text
+        assert [f"  {command}" for command in NEXT_COMMANDS] == lines[-3:]
 
     def test_demo_summary_reports_an_exceeded_limit(self):
         """If the limiter admitted too much, its demo says so."""
         report = report_with(1.001)
 
-        assert report.is_exceeded
-        assert "EXCEEDED: 100.1 %" in "\n".join(summary_lines(report))
+        assert report.is_failed
+        assert "✗ limits  EXCEEDED: 100.1 %" in "\n".join(summary_lines(report))
+
+    def test_demo_summary_reports_usage_that_differs_from_the_counts(self):
+        """If the usage snapshots lack a token, the demo says so, in 80 columns."""
+        report = report_with(0.5, used=152_673)
+        lines = summary_lines(report)
+
+        assert report.is_failed
+        assert "✗ usage   DIFFERS: snapshots 610,692, counted 610,696 tokens" in "\n".join(lines)
+        assert max(map(len, lines)) <= 80
 
 
-class TestRun:
-    async def test_demo_run_admits_and_rejects_within_the_limits(self):
-        """One second shows both, and a project counts the calls of its keys."""
+class TestSteps:
+    async def test_demo_caller_that_waits_retry_after_is_admitted(self):
+        """Each wait is announced, and the first retry after it is admitted."""
+        said = []
         async with await Repository.open("memory://") as repository:
-            report = await run_showing(repository, 1.2, lambda seen: seen.total.admitted > 10 and seen.total.rejected)
+            await prepare(repository)
+            text = await wait_for_retry_after(RateLimiter(repository), said.append)
 
-        assert report.total.admitted > 10
-        assert report.total.rejected > 0
-        assert report.highest_share <= 1
-        project, first, second = (line.counts for line in report.lines[:3])
-        assert project == first + second
+        assert 3 == len(said)
+        assert re.fullmatch(r"3 waits of exactly retry_after \((0\.\d{3}, ){2}0\.\d{3} s\), 3 admitted", text)
 
-    async def test_usage_snapshots_equal_the_counts_of_the_demo(self):
-        """They agree to the token and cover this run only, also if an earlier run was in the same hour."""
+    async def test_demo_stream_goes_into_debt_and_repays_it(self):
+        """The stream uses more than its estimate. The next call waits until the debt is repaid."""
+        said = []
         async with await Repository.open("memory://") as repository:
-            reports = [await run_showing(repository, 0.6, lambda seen: seen.total.used) for _ in range(2)]
+            await prepare(repository)
+            text = await stream_into_debt(RateLimiter(repository), said.append)
 
-        for report in reports:
-            counted = {line.member.entity_id: line.counts.used for line in report.lines if line.member.is_key}
-            assert sum(counted.values()) > 0
-            assert counted == report.usage
+        assert "estimated 500, streamed 2,400 so far" in said
+        assert re.fullmatch(r"500 estimated, 2,400 used: [\d,]+ tokens debt, repaid in [\d.]+ s", text)
+
+    async def test_demo_outage_follows_both_policies_and_keeps_the_balance(self, tmp_path, caplog):
+        """The file is locked and unlocked. No warning of the library disturbs the view."""
+        text = await fail_and_recover(str(tmp_path / "outage.db"), lambda _: None)
+
+        assert "block rejected 2, allow let 2 pass; limited again after recovery" == text
+        assert [] == caplog.records
 
     async def test_usage_of_a_demo_across_two_hours_is_the_sum_of_both(self):
-        """Usage of the first hour before the demo is left out."""
+        """A demo may begin before the full hour and end after it."""
         clock = SettableClock(1_700_002_800_000 - 2_000)
         async with await Repository.open("memory://", clock=clock) as repository:
-            limiter = RateLimiter(repository)
+            limiter, start_ms = RateLimiter(repository), clock.now_ms()
             await repository.set_resource_defaults(RESOURCE, RESOURCE_LIMITS)
-            await take_tokens(limiter, 10)
-            meter = await DemoMeter.start(limiter, ["demo-key-1a"], clock.now_ms())
             await take_tokens(limiter, 100)
             clock.time_ms += 3_000
             await take_tokens(limiter, 1_000)
 
-            assert {"demo-key-1a": 1_100} == await meter.usage()
+            assert {"demo-key-1a": 1_100} == await read_usage(limiter, ["demo-key-1a"], start_ms)
 
-    async def test_demo_callers_see_the_raised_limit(self):
-        """The new limit is stored, resolved and observed."""
-        async with await Repository.open("memory://") as repository:
-            report = await run_showing(repository, 0.6, lambda seen: seen.effect.raised.seen_s)
-            resolved = await repository.resolve_limits(RAISED.entity_id, RESOURCE)
 
-        assert report.effect.raised.seen_s is not None
-        assert ([RAISED.after], "entity_default") == (resolved.limits, resolved.source)
+class TestProcesses:
+    async def test_demo_process_that_fails_is_reported_with_its_key(self, tmp_path):
+        """The error is one line, and names the key."""
+        process = await KeyProcess.start(str(tmp_path), "demo-key-1a", 7)
+        await process.wait_until_ready()
 
-    async def test_demo_raises_the_error_of_one_caller_without_a_group(self, monkeypatch):
-        """An ungrouped error can be printed in one line."""
-        async with await Repository.open("memory://") as repository:
+        with pytest.raises(InfrastructureError, match=r"the process of demo-key-1a failed: \S.*"):
+            await process.read(lambda *_: None)
+
+    async def test_demo_process_ends_when_its_stdin_is_closed(self, tmp_path):
+        """So no process survives a demo that was killed. Its calls in flight are completed."""
+        path, reports = str(tmp_path / "shared.db"), []
+        async with await Repository.open(f"sqlite:///{path}") as repository:
             await prepare(repository)
-            limiter = RateLimiter(repository)
+            process = await KeyProcess.start(path, "demo-key-1a", 7)
+            took = asyncio.Event()
 
-            def unavailable(*_):
-                raise RateLimiterUnavailable(None)
+            def record(key_id, report):
+                reports.append(report)
+                if isinstance(report, Took):
+                    took.set()
 
-            monkeypatch.setattr(limiter, "acquire", unavailable)
-            with pytest.raises(RateLimiterUnavailable):
-                await run(Stage(limiter, repository, SystemClock(), Random(7)), 1.0, PlainView())
+            reading = asyncio.create_task(process.read(record))
+            await took.wait()
+            await process.stop()
+            await reading
 
-    async def test_demo_preparation_is_idempotent(self):
-        """What exists already stays, and no audit event is written for it."""
-        async with await Repository.open("memory://") as repository:
-            await prepare(repository)
-            before = [await repository.get_audit_events(member.entity_id) for member in MEMBERS]
-            await prepare(repository)
+        completed = [report for report in reports if isinstance(report, Adjusted | GaveBack)]
+        assert InForce(180_000) == reports[0]
+        assert len([report for report in reports if isinstance(report, Took)]) == len(completed)
 
-            assert before == [await repository.get_audit_events(member.entity_id) for member in MEMBERS]
-            keys = await repository.get_children("demo-project-1")
-            assert [("demo-key-1a", True), ("demo-key-1b", True)] == [(key.id, key.cascade) for key in keys]
 
-    def test_demo_in_a_pipe_prints_rows_and_a_summary(self, shell, database):
-        """Nothing is written to stderr. A second demo on the same file works too."""
-        for _ in range(2):
-            for seconds in (1, 2, 4, 8, LONGEST_S):
-                done = shell("demo", "--seconds", str(seconds))
-                first = re.search(r"^  0 s +0 +0 ", done.stdout, re.MULTILINE)
-                raised = re.search(r"120,000 -> 480,000, in force at \d+\.\d s", done.stdout)
-                if first and raised:
-                    break
+@pytest.fixture(scope="module")
+def report() -> DemoReport:
+    """The report of one whole demo."""
+    return asyncio.run(watch(0.1, PlainView()))
 
-            assert (0, "") == (done.returncode, done.stderr)
-            assert first
-            assert re.search(rf"^{seconds:3} s +\d+ +\d+ ", done.stdout, re.MULTILINE)
-            assert raised
-            assert "never exceeded" in done.stdout
-            assert str(database) in done.stdout
 
-    def test_two_demos_on_one_file_do_not_report_each_others_changes(self, shell, monkeypatch):
-        """A limit raised by the other demo is not reported as a violation."""
-        for name, value in LONG_DEADLINE.items():
-            monkeypatch.setenv(name, value)
-        with ThreadPoolExecutor() as pool:
-            first = pool.submit(shell, "demo", "--seconds", "3")
-            time.sleep(1.0)
-            second = pool.submit(shell, "demo", "--seconds", "3")
+class TestRun:
+    def test_demo_run_completes_every_step(self, report):
+        """However short the time is, no step is cut off."""
+        assert [(name, StepState.DONE) for name, _ in STEPS] == [(step.name, step.state) for step in report.steps]
 
-        assert [0, 0] == [first.result().returncode, second.result().returncode]
+    def test_demo_run_has_one_process_per_key_and_admits_calls_of_each(self, report):
+        """A project counts the calls of its keys."""
+        admitted = {line.member.entity_id: line.counts.admitted for line in report.lines}
 
-    def test_demo_changes_only_its_own_buckets(self, run):
-        """The limits and buckets of users stay the same."""
-        run("system", "set-defaults", "-l", "rpd:5/d")
-        run("acquire", "user-1", "gpt-4", "-c", "rpd:1")
-        looks = [("available", "user-1", "gpt-4"), ("system", "get-defaults")]
-        before = [run(*look).stdout for look in looks]
-        run("demo", "--seconds", "0.2")
+        assert len(KEYS) == report.processes
+        assert all(admitted[key] > 0 for key in KEYS)
+        project, first, second = (line.counts for line in report.lines[:3])
+        assert project == first + second
 
-        assert before == [run(*look).stdout for look in looks]
+    def test_demo_run_rejects_calls_and_stays_within_the_limits(self, report):
+        """The callers want more than the limits allow, and do not get it."""
+        assert report.total.rejected > 0
+        assert 0 < report.highest_share <= 1
+        assert not report.is_failed
 
-    def test_demo_on_an_interrupt_exits_with_130_without_a_traceback(self, database):
-        """Ctrl-C ends the demo without output on stderr."""
-        command = [sys.executable, "-m", "zae_limiter", "demo"]
+    def test_usage_snapshots_equal_the_counts_of_the_demo(self, report):
+        """They agree to the token."""
+        counted = {line.member.entity_id: line.counts.used for line in report.lines if line.member.is_key}
+
+        assert sum(counted.values()) > 0
+        assert counted == report.usage
+
+    def test_demo_processes_use_the_raised_limit(self, report):
+        """The step is done when both processes of the project have reported the new limit."""
+        text = next(step.text for step in report.steps if step.name == "raise")
+
+        rates = f"{RAISED.before.refill_amount:,} -> {RAISED.after.refill_amount:,} tpm"
+        assert re.match(rf"{rates}, in force in \d+\.\d s", text)
+
+    def test_demo_steps_and_summary_fit_80_columns(self, report):
+        """Nothing is cut off, with the numbers of a real run."""
+        lines = summary_lines(report)
+
+        assert max(map(len, lines)) <= 80
+        assert len(lines) < 24
+        assert max(len(str(step)) for step in report.steps) <= 78
+
+    def test_demo_in_a_pipe_prints_rows_and_a_summary_and_leaves_nothing(self, shell, database, tmp_path, monkeypatch):
+        """The user's store is not created, and no temporary file is left."""
+        temporary, here = tmp_path / "tmp", tmp_path / "here"
+        temporary.mkdir()
+        here.mkdir()
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        monkeypatch.chdir(here)
+        done = shell("demo", "--seconds", "0.1")
+
+        assert (0, "") == (done.returncode, done.stderr)
+        assert re.search(r"^  0 s +\d+ +\d+ ", done.stdout, re.MULTILINE)
+        assert "never exceeded" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert [f"  {command}" for command in NEXT_COMMANDS] == done.stdout.splitlines()[-3:]
+        assert ([], [], False) == (list(temporary.iterdir()), list(here.iterdir()), database.exists())
+
+    @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_demo_on_an_interrupt_prints_the_summary_without_a_traceback(self, tmp_path, monkeypatch, ending):
+        """Ctrl-C ends the demo, removes its file, and marks the steps that were not reached. So do other signals."""
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        command = [sys.executable, "-m", "zae_limiter", "demo", "--seconds", "3600"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
+            # The second line is the heading, after which Ctrl-C is handled.
             process.stdout.readline()
-            time.sleep(0.1)
-            process.send_signal(signal.SIGINT)
-            _, printed = process.communicate(timeout=120)
+            process.stdout.readline()
+            process.send_signal(ending)
+            printed, errors = process.communicate(timeout=120)
 
-        assert (130, "") == (process.returncode, printed)
+        assert (130, "") == (process.returncode, errors)
+        assert "s, interrupted" in printed
+        assert "- outage  interrupted before it was complete" in printed
+        assert printed.rstrip().endswith(NEXT_COMMANDS[-1])
+        assert [] == list(tmp_path.iterdir())
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+    def test_demo_in_a_terminal_is_replaced_by_the_summary_on_an_interrupt(self, database):
+        """Set-up shows progress, then the live view; at the end only the summary is left."""
+        shown = terminal_output(
+            [sys.executable, "-m", "zae_limiter", "demo"], interrupt_at="Ctrl-C ends it", columns=80, rows=24
+        )
+
+        before, _, rest = shown.partition("Ctrl-C ends it")
+        summary = rest[rest.rindex("zae-limiter demo: 4 processes") :]
+        lines = without_codes(summary).splitlines()
+        assert "of 4 processes are ready" in before
+        assert len(lines) < 24
+        assert max(map(len, lines)) <= 80
+        assert [f"  {command}" for command in NEXT_COMMANDS] == lines[-3:]
+        assert "Traceback" not in shown
+
+    def test_commands_that_the_demo_suggests_work_one_after_the_other(self, run):
+        """They can be copied as they are."""
+        outcomes = [run(*shlex.split(command)[1:]) for command in NEXT_COMMANDS]
+
+        assert [0, 0, 0] == [outcome.exit_code for outcome in outcomes]
+        assert "user-1" in outcomes[-1].stdout + outcomes[0].stdout

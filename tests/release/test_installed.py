@@ -58,7 +58,7 @@ def test_installed_commands_store_limits_and_take_from_them(bare, tmp_path):
 
 def test_installed_demo_runs(bare, tmp_path):
     """It needs no extra."""
-    assert "demo-key-1a" in bare.run("zae-limiter", "demo", "--seconds", "0.5", "--url", "memory://", cwd=tmp_path)
+    assert "demo-key-1a" in bare.run("zae-limiter", "demo", "--seconds", "0.5", cwd=tmp_path)
 
 
 def test_installed_command_prints_the_template(bare, tmp_path):

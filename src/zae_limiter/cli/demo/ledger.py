@@ -14,25 +14,31 @@ class Phase(NamedTuple):
     limit: Limit
 
 
+class LedgerEntry(NamedTuple):
+    """Tokens taken at a time, or given back if negative. Only a take was checked against the limit."""
+
+    at_ms: int
+    amount: int
+    is_take: bool
+
+
 class DemoAccount:
     """What was taken of one limit since the start, minus what was given back.
 
-    It is evaluated at the end, so that a raise by another process may be noticed a little late.
+    The processes report their changes independently, so they are sorted and evaluated at the end.
     """
 
     def __init__(self, limit: Limit, start_ms: int) -> None:
         self._phases = [Phase(start_ms, limit)]
-        self._net = 0
-        self._takes: list[tuple[int, int]] = []
+        self._changes: list[LedgerEntry] = []
 
-    def take(self, amount: int, now_ms: int) -> None:
-        """Count tokens that were admitted now."""
-        self._net += amount
-        self._takes.append((now_ms, self._net))
+    def take(self, amount: int, at_ms: int) -> None:
+        """Count tokens that were admitted at this time."""
+        self._changes.append(LedgerEntry(at_ms, amount, is_take=True))
 
-    def settle(self, change: int) -> None:
+    def settle(self, amount: int, at_ms: int) -> None:
         """Count an adjustment, which may lead to debt. A take may not."""
-        self._net += change
+        self._changes.append(LedgerEntry(at_ms, amount, is_take=False))
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
         """Use a higher limit from then on; what the old one earned stays. A limit that is not higher is ignored."""
@@ -41,8 +47,24 @@ class DemoAccount:
 
     @property
     def highest_share(self) -> float:
-        """The largest admitted part of what was offered, which is the capacity plus the refill since the start."""
-        return max((net * 1000 / self.offered_milli(at_ms) for at_ms, net in self._takes), default=0.0)
+        """The largest admitted part of what was offered, which is the capacity plus the refill since the start.
+
+        Upward adjustments are left out here. Another process may have written one between a take
+        and the report of that take.
+        """
+        highest, net = 0.0, 0
+        for change in sorted(self._changes):
+            if change.is_take or change.amount < 0:
+                net += change.amount
+            if change.is_take:
+                highest = max(highest, net * 1000 / self.offered_milli(change.at_ms))
+        return highest
+
+    def final_share(self, left: int, at_ms: int) -> float:
+        """Return the part that all changes are of what was offered and is not left; a debt was not offered."""
+        net = sum(change.amount for change in self._changes)
+        gone_milli = self.offered_milli(at_ms) - left * 1000
+        return net * 1000 / max(1, gone_milli) if net > 0 else 0.0
 
     def offered_milli(self, at_ms: int) -> int:
         """Return the most that may have been taken since the start, however full the bucket was, in millitokens."""
@@ -64,21 +86,23 @@ class Ledger:
     def __init__(self, limits: Iterable[Limit], start_ms: int) -> None:
         self._accounts = {limit.name: DemoAccount(limit, start_ms) for limit in limits}
 
-    def take(self, amounts: Mapping[str, int], now_ms: int) -> None:
+    def take(self, amounts: Mapping[str, int], at_ms: int) -> None:
         """Count what an acquire took."""
         for name, amount in amounts.items():
-            self._accounts[name].take(amount, now_ms)
+            self._accounts[name].take(amount, at_ms)
 
-    def settle(self, changes: Mapping[str, int]) -> None:
+    def settle(self, changes: Mapping[str, int], at_ms: int) -> None:
         """Count an adjustment, up or down."""
         for name, change in changes.items():
-            self._accounts[name].settle(change)
+            self._accounts[name].settle(change, at_ms)
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
         """Use a higher limit from then on."""
         self._accounts[limit.name].raise_to(limit, from_ms)
 
-    @property
-    def highest_share(self) -> float:
-        """The largest admitted part of what was offered; above 1 a limit was exceeded."""
-        return max(account.highest_share for account in self._accounts.values())
+    def highest_share(self, left: Mapping[str, int], at_ms: int) -> float:
+        """Return the largest admitted part of what was offered, given what is left; above 1 a limit was exceeded."""
+        return max(
+            max(account.highest_share, account.final_share(left[name], at_ms))
+            for name, account in self._accounts.items()
+        )

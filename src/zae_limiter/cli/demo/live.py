@@ -11,16 +11,22 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.demo.progress import DemoFrame, DemoStanding, raise_line
+from zae_limiter.cli.demo.progress import DemoFrame, DemoReport, DemoStanding, Step, StepState
 from zae_limiter.cli.demo.scenario import LIMIT_NAMES
+from zae_limiter.cli.demo.summary import ASCII_MARKS, COLOURS, MARKS, summary_lines
 from zae_limiter.core.limit import Limit
 
-# Lines for all but the events: title, rules, heading, projects and keys, and one for the prompt.
-_LINES_BESIDE_EVENTS = 15
+# Lines for all but the events: title, legend, heading, projects and keys, steps, and one for the cursor.
+_LINES_BESIDE_EVENTS = 20
 _MOST_EVENTS = 16
 # From this width on, the limits and their sources are shown.
 _WIDE = 110
-_SOURCES = {"entity": "it, this model", "entity_default": "it, any model", "resource": "the model", "system": "all"}
+_SOURCES = {
+    "entity": "entity, this model",
+    "entity_default": "entity, all models",
+    "resource": "model default",
+    "system": "system default",
+}
 
 
 class Bar:
@@ -46,8 +52,7 @@ class LiveView:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
-        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-        self._last: DemoFrame | None = None
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop", transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -56,9 +61,7 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._last is not None:
-            # Without the events, so that the summary fits on the same screen.
-            self._live.update(drawing(self._last, 0, self._is_wide), refresh=True)
+        # The table is removed, so that the summary fits on the screen.
         self._live.stop()
 
     @property
@@ -68,29 +71,53 @@ class LiveView:
     def show(self, frame: DemoFrame) -> None:
         """Redraw the table."""
         room = max(0, min(_MOST_EVENTS, self._console.height - _LINES_BESIDE_EVENTS))
-        self._last = frame
         self._live.update(drawing(frame, room, self._is_wide), refresh=True)
 
 
+class StepLine:
+    """A step as one line; its mark shows the state without colours and in ASCII."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        marks, colour = ASCII_MARKS if options.ascii_only else MARKS, COLOURS[self._step.state]
+        line = Text.assemble((marks[self._step.state], colour), " ", (str(self._step), colour))
+        line.no_wrap, line.overflow = True, "crop"
+        yield line
+
+
 def drawing(frame: DemoFrame, events: int, wide: bool = False) -> RenderableType:
-    """Draw the demo: its title, every project and key, and the last events."""
+    """Draw the demo: its title, every project and key, the steps, and the last events."""
     recent = frame.events[len(frame.events) - events :] if events < len(frame.events) else frame.events
     padded = [*recent, *[""] * (events - len(recent))]
     log = [_line(event, style="dim") for event in ["", *padded]]
-    return Group(_title(frame), Text(), _entities(frame, wide), *(log if events else ()))
+    steps = [StepLine(step) for step in frame.steps]
+    return Group(_title(frame), Text(), _entities(frame, wide), Text(), *steps, *(log if events else ()))
+
+
+def summary_drawing(report: DemoReport, marks: dict[StepState, str]) -> RenderableType:
+    """Draw the summary; the line of a step has the colour of its state."""
+    styles = {mark: COLOURS[state] for state, mark in marks.items()}
+    return Group(*(_line(line, styles.get(line[:1], "")) for line in summary_lines(report, marks)))
 
 
 def _title(frame: DemoFrame) -> RenderableType:
     line = Table.grid(expand=True, padding=(0, 1))
     line.add_column(ratio=1)
     line.add_column(justify="right")
-    line.add_row(Text("zae-limiter demo", style="bold"), f"{frame.elapsed_s:.1f} of {frame.total_s:g} s")
-    return Group(
-        line,
-        Bar(frame.elapsed_s / frame.total_s, "blue"),
-        _line("every call takes an estimate from key and project, then adjusts both"),
-        _line(raise_line(frame.raised), style="dim" if frame.raised.made_s is None else "bold cyan"),
+    line.add_row(
+        Text("zae-limiter demo", style="bold"), f"{frame.elapsed_s:.1f} of {frame.total_s:g} s, Ctrl-C ends it"
     )
+    legend = Text.assemble(
+        ("green", "green"),
+        ": more than half left, ",
+        ("yellow", "yellow"),
+        ": low, ",
+        ("red", "red"),
+        ": almost none, or debt",
+    )
+    return Group(line, Bar(frame.elapsed_s / frame.total_s, "blue"), legend)
 
 
 def _line(text: str, style: str = "") -> Text:
@@ -102,8 +129,8 @@ def _entities(frame: DemoFrame, wide: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, expand=True, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("project, key", min_width=len("demo-project-1"), no_wrap=True, overflow="crop")
     if wide:
-        table.add_column("limits a minute", no_wrap=True, overflow="crop")
-        table.add_column("stored for", no_wrap=True, overflow="crop")
+        table.add_column("limits per minute", no_wrap=True, overflow="crop")
+        table.add_column("set for", no_wrap=True, overflow="crop")
     for name, widest in zip(LIMIT_NAMES, (len("-10"), len("-10,000")), strict=True):
         table.add_column(name, ratio=1, min_width=4, overflow="crop", no_wrap=True)
         table.add_column("left", justify="right", min_width=widest, no_wrap=True, overflow="crop")

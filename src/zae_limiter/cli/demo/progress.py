@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, Self
 
-from zae_limiter.cli.demo.scenario import Member, Raise
+from zae_limiter.cli.demo.scenario import Member
 from zae_limiter.core.limit import Limit
 
 
@@ -47,14 +48,27 @@ class DemoStanding:
     retry_after_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseProgress:
-    """The progress of a raise: when it is due, when it was stored, and when this client first used it."""
+class StepState(Enum):
+    """The state of a step."""
 
-    change: Raise
-    due_s: float
-    made_s: float | None = None
-    seen_s: float | None = None
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the demo: its name, its state, and one line about what happens or happened."""
+
+    name: str
+    state: StepState
+    text: str
+
+    def __str__(self) -> str:
+        """Return the name and the text, in aligned columns."""
+        return f"{self.name:7} {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,7 @@ class DemoFrame:
     elapsed_s: float
     total_s: float
     standings: Sequence[DemoStanding]
-    raised: RaiseProgress
+    steps: Sequence[Step]
     events: Sequence[str]
 
 
@@ -78,24 +92,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
-    """The effect of a raise: tokens admitted per second under that limit, before and after."""
-
-    raised: RaiseProgress
-    before_per_s: float | None
-    after_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class DemoReport:
     """The report of a run; ``usage`` is the tokens used by each key, from usage snapshots."""
 
     seconds: float
-    callers: int
+    processes: int
     lines: Sequence[Line]
-    effect: Effect
+    steps: Sequence[Step]
     usage: Mapping[str, int]
-    location: str
+    is_interrupted: bool = False
 
     @property
     def total(self) -> Counts:
@@ -112,6 +117,17 @@ class DemoReport:
         """Whether more was admitted than a limit allows."""
         return self.highest_share > 1
 
+    @property
+    def is_usage_equal(self) -> bool:
+        """Whether the usage snapshots equal what the processes counted."""
+        return self.usage == {line.member.entity_id: line.counts.used for line in self.lines if line.member.is_key}
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether a limit was exceeded, or a step or the usage differs from what the limiter promises."""
+        is_step_failed = any(step.state is StepState.FAILED for step in self.steps)
+        return self.is_exceeded or is_step_failed or not self.is_usage_equal
+
 
 class DemoView(AbstractContextManager["DemoView"], Protocol):
     """A view of the demo."""
@@ -123,13 +139,3 @@ class DemoView(AbstractContextManager["DemoView"], Protocol):
         ...
 
     def __enter__(self) -> Self: ...
-
-
-def raise_line(raised: RaiseProgress) -> str:
-    """Describe a raise, in tokens per minute, before or after it happens."""
-    change = raised.change
-    what = f"{change.entity_id} {change.after.name} {change.before.refill_amount:,} -> {change.after.refill_amount:,}"
-    if raised.made_s is None:
-        return f"will be raised at {raised.due_s:.1f} s: {what} per minute"
-    seen = "not yet in force" if raised.seen_s is None else f"in force at {raised.seen_s:.1f} s"
-    return f"raised at {raised.made_s:.1f} s: {what}, {seen}"

@@ -1,13 +1,11 @@
 """Raise a limit while the demo runs, and measure the effect."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from typing import NamedTuple
 
-from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
-from zae_limiter.cli.demo.progress import Effect, RaiseProgress
-from zae_limiter.cli.demo.scenario import RESOURCE, Raise
+from zae_limiter.cli.demo.scenario import Raise
+from zae_limiter.cli.demo.steps import Say
 from zae_limiter.cli.demo.stored import store_raise
 from zae_limiter.cli.demo.tally import Book
 from zae_limiter.clock import Clock
@@ -17,7 +15,7 @@ _SHORTEST_SPAN_S = 1.0
 
 
 class Stopwatch:
-    """The time since the demo began, and its total duration."""
+    """The time since the demo began, and how long it takes at least."""
 
     def __init__(self, clock: Clock, total_s: float) -> None:
         self.clock = clock
@@ -29,69 +27,61 @@ class Stopwatch:
         """Seconds since the demo began."""
         return self.clock.monotonic_s() - self._start_s
 
-    async def sleep(self, wanted_s: float) -> None:
-        """Sleep for this many seconds, but not beyond the end."""
-        await asyncio.sleep(max(0.0, min(wanted_s, self.total_s - self.elapsed_s)))
+    async def sleep_until(self, elapsed_s: float) -> None:
+        """Sleep until this many seconds after the beginning."""
+        await asyncio.sleep(max(0.0, elapsed_s - self.elapsed_s))
+
+
+class Mark(NamedTuple):
+    """The tokens taken up to a moment."""
+
+    elapsed_s: float
+    tokens: int
 
 
 class Raising:
-    """Raise a limit halfway, as an operator with another client would, and wait until the callers' client uses it."""
+    """Raise a limit as an operator would, and wait until the processes of the project use it."""
 
     def __init__(self, change: Raise, operator: Repository, book: Book, watch: Stopwatch) -> None:
-        self.progress = RaiseProgress(change, watch.total_s / 2)
+        self._change = change
         self._operator = operator
         self._book = book
         self._watch = watch
-        self._marks: list[tuple[float, int]] = []
+        self._marks: list[Mark] = []
 
-    async def run(self, limiter: RateLimiter, tell: Callable[[str, str], None]) -> None:
-        """Raise the limit when it is due; report when it is stored and when it is in force."""
-        change, due_s = self.progress.change, self.progress.due_s
-        # During the first half of this time, the callers use up what the buckets held.
-        await self._watch.sleep(due_s / 2)
-        self._mark()
-        await self._watch.sleep(due_s - self._watch.elapsed_s)
-        self._mark()
-        self._book.raise_limit(change.entity_id, change.after, self._watch.clock.now_ms())
+    def mark(self) -> None:
+        """Note the tokens taken so far. The first mark is the start of the time before the raise."""
+        self._marks.append(Mark(self._watch.elapsed_s, self._book[self._change.entity_id].taken_tokens))
+
+    async def run(self, say: Say) -> str:
+        """Store the higher limit, and wait for its effect. Return what happened."""
+        change, book = self._change, self._book
+        self.mark()
+        book.raise_limit(change.entity_id, change.after, self._watch.clock.now_ms())
         await store_raise(self._operator, change)
-        self.progress = replace(self.progress, made_s=self._watch.elapsed_s)
-        tell(change.entity_id, f"{change.after.name} raised to {change.after.refill_amount:,} per minute")
-        await self._await_effect(limiter)
-        if self.progress.seen_s is not None:
-            tell(change.entity_id, f"{change.after.name} of {change.after.refill_amount:,} per minute is in force")
+        stored_s = self._watch.elapsed_s
+        say(f"{_described(change)} stored, not yet in force")
+        keys = book.keys_of(change.entity_id)
+        while not all(  # noqa: ASYNC110 - the book is pure, so it has no event to wait for
+            key.refill_in_force == change.after.refill_amount for key in keys
+        ):
+            await asyncio.sleep(_LOOK_EVERY_S)
+        self.mark()
+        return f"{_described(change)}, in force in {self._watch.elapsed_s - stored_s:.1f} s"
 
-    async def _await_effect(self, limiter: RateLimiter) -> None:
-        change, watch = self.progress.change, self._watch
-        while watch.elapsed_s < watch.total_s:
-            if change.after in ((await limiter.resolve_limits(change.entity_id, RESOURCE)).limits or ()):
-                self.progress = replace(self.progress, seen_s=watch.elapsed_s)
-                return self._mark()
-            await watch.sleep(_LOOK_EVERY_S)
-        return None
-
-    async def notice_others(self) -> None:
-        """Detect a raise by another demo on the same table; it counts from the last check on."""
-        change, watch = self.progress.change, self._watch
-        looked_ms = watch.clock.now_ms()
-        while watch.elapsed_s < watch.total_s:
-            now_ms = watch.clock.now_ms()
-            for limit in await self._operator.get_limits(change.entity_id, change.resource):
-                if limit.name == change.after.name:
-                    self._book.raise_limit(change.entity_id, limit, looked_ms)
-            looked_ms = now_ms
-            await watch.sleep(_LOOK_EVERY_S)
-
-    def effect(self) -> Effect:
-        """Return the tokens admitted per second, before and after. Call it when no more calls begin."""
-        self._mark()
-        before = _per_s(self._marks[0], self._marks[1]) if self.progress.made_s is not None else None
-        after = _per_s(self._marks[2], self._marks[3]) if self.progress.seen_s is not None else None
-        return Effect(self.progress, before, after)
-
-    def _mark(self) -> None:
-        self._marks.append((self._watch.elapsed_s, self._book[self.progress.change.entity_id].taken_tokens))
+    def effect(self) -> str:
+        """Return the tokens taken per second before and after the raise, empty if either time is too short."""
+        self.mark()
+        if len(self._marks) < 4:
+            return ""
+        before, after = _per_s(*self._marks[:2]), _per_s(*self._marks[2:4])
+        return "" if before is None or after is None else f"; {before:,.0f} -> {after:,.0f} tokens/s"
 
 
-def _per_s(start: tuple[float, int], end: tuple[float, int]) -> float | None:
-    span_s = end[0] - start[0]
-    return None if span_s < _SHORTEST_SPAN_S else (end[1] - start[1]) / span_s
+def _described(change: Raise) -> str:
+    return f"{change.before.refill_amount:,} -> {change.after.refill_amount:,} {change.after.name}"
+
+
+def _per_s(start: Mark, end: Mark) -> float | None:
+    span_s = end.elapsed_s - start.elapsed_s
+    return None if span_s < _SHORTEST_SPAN_S else (end.tokens - start.tokens) / span_s

@@ -11,6 +11,10 @@ from zae_limiter.core.names import DEFAULT_RESOURCE
 RESOURCE = "demo-model"
 FAILS_ONE_IN = 30
 LIMIT_NAMES = ("rpm", "tpm")
+# Each process learns of a raised limit within this many seconds.
+CACHE_TTL_S = 1.0
+# A busy machine may delay a write. The demo shows an outage on a file of its own, and not by accident.
+TRAFFIC_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class DemoCall:
 
 @dataclass(frozen=True, slots=True)
 class DemoKey:
-    """An API key whose callers share its limits; its calls also take from its project."""
+    """An API key with a process of its own; its callers share its limits, and also take from its project."""
 
     entity_id: str
     callers: int
@@ -134,3 +138,17 @@ ENTITY_LIMITS = (
         (_per_minute("rpm", 600, 20), _per_minute("tpm", 300_000, 15_000)),
     ),
 )
+
+# A caller that uses up its only token, and waits for the next.
+WAITER = "demo-waiter"
+# A stream that uses more than its estimate.
+STREAM = "demo-stream"
+STREAM_ESTIMATE = 500
+STREAM_CHUNK = 300
+STREAM_CHUNKS = 8
+STEP_LIMITS = (
+    StoredLimits(WAITER, RESOURCE, (Limit.custom("rps", capacity=1, refill_amount=2, refill_period_seconds=1),)),
+    StoredLimits(STREAM, RESOURCE, (_per_minute("tpm", 30_000, 1_000),)),
+)
+# So slow that the refill does not change the balance within the demo.
+OUTAGE_LIMIT = Limit.per_day("rpd", 5)

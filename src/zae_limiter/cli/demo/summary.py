@@ -1,11 +1,34 @@
-"""Format the report of the demo. Pure."""
-
-from collections.abc import Mapping
+"""Format the report of the demo: at most 22 lines of 80 columns, so that it fits the smallest terminal. Pure."""
 
 from zae_limiter.cli._output import Column, Grid, plain_lines
-from zae_limiter.cli.demo.progress import DemoReport, Effect, Line, raise_line
+from zae_limiter.cli.demo.progress import DemoReport, Line, Step, StepState
 
-_CHART_WIDE = 44
+MARKS = {
+    StepState.WAITING: "·",
+    StepState.RUNNING: "▶",
+    StepState.DONE: "✓",
+    StepState.FAILED: "✗",
+    StepState.SKIPPED: "-",
+}
+ASCII_MARKS = {
+    StepState.WAITING: ".",
+    StepState.RUNNING: ">",
+    StepState.DONE: "+",
+    StepState.FAILED: "!",
+    StepState.SKIPPED: "-",
+}
+COLOURS = {
+    StepState.WAITING: "dim",
+    StepState.RUNNING: "bold cyan",
+    StepState.DONE: "green",
+    StepState.FAILED: "bold red",
+    StepState.SKIPPED: "yellow",
+}
+NEXT_COMMANDS = (
+    "zae-limiter acquire user-1 gpt-4 -c rpm:1 -l rpm:5",
+    "zae-limiter available user-1 gpt-4 -l rpm:5",
+    "zae-limiter usage list --entity user-1",
+)
 _COLUMNS = (
     Column("project, key"),
     Column("admitted", is_number=True),
@@ -17,31 +40,24 @@ _COLUMNS = (
 )
 
 
-def summary_lines(report: DemoReport, bar: str = "█") -> list[str]:
-    """Return the report: every project and key, the raise, whether the limits held, and the usage."""
+def summary_steps(report: DemoReport) -> list[Step]:
+    """Return the steps, and the two checks at the end as further steps."""
+    return [*report.steps, _limits_step(report), _usage_step(report)]
+
+
+def summary_lines(report: DemoReport, marks: dict[StepState, str] = MARKS) -> list[str]:
+    """Return the report: every project and key, the steps, whether the limits held, and what to try next."""
+    ended = ", interrupted" if report.is_interrupted else ""
+    refunded = f"{report.total.failed:,} failed calls refunded"
     return [
-        "",
-        f"{report.callers} callers, {report.seconds:.1f} s, in {report.location}",
+        f"zae-limiter demo: {report.processes} processes, {report.seconds:.1f} s{ended}; {refunded}",
         "",
         *plain_lines(Grid(_COLUMNS, [_cells(line) for line in report.lines])),
         "",
-        *_effect_lines(report.effect),
-        f"{report.total.failed:,} admitted calls failed and gave their tokens back",
-        f"limits {_verdict(report)}",
+        *(f"{marks[step.state]} {step}" for step in summary_steps(report)),
         "",
-        *chart_lines(report.usage, bar),
-        "",
-        "Next: zae-limiter acquire user-1 gpt-4 -c rpm:1 -l rpm:100",
-    ]
-
-
-def chart_lines(usage: Mapping[str, int], bar: str) -> list[str]:
-    """Draw the tokens that each key used; the longest bar is the most."""
-    most = max([1, *usage.values()])
-    wide = max(map(len, usage))
-    return [
-        "tokens used, from usage snapshots",
-        *(f"{key.ljust(wide)} {used:7,} {bar * round(used * _CHART_WIDE / most)}" for key, used in usage.items()),
+        "Try next:",
+        *(f"  {command}" for command in NEXT_COMMANDS),
     ]
 
 
@@ -52,17 +68,16 @@ def _cells(line: Line) -> list[str]:
     return [name, *(f"{number:,}" for number in numbers), f"{line.highest_share * 100:.1f} %"]
 
 
-def _effect_lines(effect: Effect) -> list[str]:
-    lines = [raise_line(effect.raised)]
-    if effect.before_per_s is not None and effect.after_per_s is not None:
-        lines.append(
-            f"its keys took {effect.before_per_s:,.0f} tokens per second before, {effect.after_per_s:,.0f} after"
-        )
-    return lines
-
-
-def _verdict(report: DemoReport) -> str:
+def _limits_step(report: DemoReport) -> Step:
     share = f"{report.highest_share * 100:.1f} %"
     if report.is_exceeded:
-        return f"EXCEEDED: {share} of capacity and refill taken; please report this"
-    return f"never exceeded: at most {share} of capacity and refill taken"
+        return Step("limits", StepState.FAILED, f"EXCEEDED: {share} of capacity and refill; please report this")
+    return Step("limits", StepState.DONE, f"never exceeded: at most {share} of capacity and refill were taken")
+
+
+def _usage_step(report: DemoReport) -> Step:
+    counted = f"{report.total.used:,} tokens"
+    if report.is_usage_equal:
+        return Step("usage", StepState.DONE, f"snapshots equal the counts of the processes: {counted}")
+    stored = f"{sum(report.usage.values()):,}"
+    return Step("usage", StepState.FAILED, f"DIFFERS: snapshots {stored}, counted {counted}; please report this")

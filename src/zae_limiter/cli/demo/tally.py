@@ -1,10 +1,11 @@
-"""Count what each project and key does in the demo. Pure."""
+"""Count what each project and key does in the demo, from the reports of the processes. Pure."""
 
 from collections.abc import Mapping
 
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.progress import Counts, Line
-from zae_limiter.cli.demo.scenario import DemoCall, Member
+from zae_limiter.cli.demo.reports import Adjusted, CallRejected, GaveBack, InForce, Report, Took
+from zae_limiter.cli.demo.scenario import Member
 from zae_limiter.core.limit import Limit
 
 
@@ -16,14 +17,16 @@ class DemoTally:
         self.limits = limits
         self.ledger = Ledger(limits.values(), start_ms)
         self.counts = Counts()
-        self.retry_at_s = 0.0
+        self.retry_at_ms = 0
         self.taken_tokens = 0
+        self.refill_in_force = 0
 
 
 class Book:
     """The tallies of all projects and keys; a call of a key also counts for its project."""
 
-    def __init__(self, tallies: list[DemoTally]) -> None:
+    def __init__(self, tallies: list[DemoTally], start_ms: int) -> None:
+        self.start_ms = start_ms
         self._tallies = {tally.member.entity_id: tally for tally in tallies}
 
     @property
@@ -35,42 +38,51 @@ class Book:
         """Return the tally of a project or key."""
         return self._tallies[entity_id]
 
-    def take(self, entity_id: str, taking: Mapping[str, int], now_ms: int) -> None:
-        """Count an admitted call, for the key and for its project."""
-        self._count(entity_id, Counts(admitted=1))
-        for tally in self._both(entity_id):
-            tally.taken_tokens += taking["tpm"]
-            tally.ledger.take(_limited(taking, tally), now_ms)
+    def keys_of(self, project_id: str) -> list[DemoTally]:
+        """Return the tallies of the keys of a project."""
+        return [tally for tally in self.tallies if tally.member.parent_id == project_id]
 
-    def settle(self, entity_id: str, changes: Mapping[str, int]) -> None:
-        """Count an adjustment, for both."""
-        for tally in self._both(entity_id):
-            tally.taken_tokens += changes.get("tpm", 0)
-            tally.ledger.settle(_limited(changes, tally))
-
-    def finish(self, entity_id: str, call: DemoCall) -> None:
-        """Count the estimate and the usage of a call."""
-        self._count(entity_id, Counts(estimated=call.estimated, used=call.used))
-
-    def fail(self, entity_id: str) -> None:
-        """Count a failed call."""
-        self._count(entity_id, Counts(failed=1))
-
-    def reject(self, entity_id: str, refused_by: str, retry_at_s: float) -> None:
-        """Count a call that the key or its project rejected."""
-        self._count(entity_id, Counts(rejected=1, rejected_above=int(refused_by != entity_id)))
-        self[entity_id].retry_at_s = retry_at_s
+    def record(self, key_id: str, report: Report) -> None:
+        """Count a report of the process of a key."""
+        match report:
+            case Took(at_ms, tokens):
+                self._count(key_id, Counts(admitted=1))
+                self._take(key_id, {"rpm": 1, "tpm": tokens}, at_ms)
+            case Adjusted(at_ms, estimated, used):
+                self._count(key_id, Counts(estimated=estimated, used=used))
+                self._settle(key_id, {"tpm": used - estimated}, at_ms)
+            case GaveBack(at_ms, tokens):
+                self._count(key_id, Counts(failed=1))
+                self._settle(key_id, {"rpm": -1, "tpm": -tokens}, at_ms)
+            case CallRejected(at_ms, refused_by):
+                self._count(key_id, Counts(rejected=1, rejected_above=int(refused_by != key_id)))
+                self[key_id].retry_at_ms = at_ms + round(report.retry_after_s * 1000)
+            case InForce(refill_amount):
+                self[key_id].refill_in_force = refill_amount
 
     def raise_limit(self, entity_id: str, limit: Limit, from_ms: int) -> None:
         """Use a higher limit from then on."""
         self[entity_id].ledger.raise_to(limit, from_ms)
 
-    def lines(self) -> list[Line]:
-        """Return the results of all projects and keys."""
-        return [Line(tally.member, tally.counts, tally.ledger.highest_share) for tally in self.tallies]
+    def lines(self, left: Mapping[str, Mapping[str, int]], at_ms: int) -> list[Line]:
+        """Return the results of all projects and keys, given the balances of each."""
+        return [
+            Line(tally.member, tally.counts, tally.ledger.highest_share(left[tally.member.entity_id], at_ms))
+            for tally in self.tallies
+        ]
 
-    def _count(self, entity_id: str, counts: Counts) -> None:
-        for tally in self._both(entity_id):
+    def _take(self, key_id: str, amounts: Mapping[str, int], at_ms: int) -> None:
+        for tally in self._both(key_id):
+            tally.taken_tokens += amounts["tpm"]
+            tally.ledger.take(_limited(amounts, tally), at_ms)
+
+    def _settle(self, key_id: str, changes: Mapping[str, int], at_ms: int) -> None:
+        for tally in self._both(key_id):
+            tally.taken_tokens += changes["tpm"]
+            tally.ledger.settle(_limited(changes, tally), at_ms)
+
+    def _count(self, key_id: str, counts: Counts) -> None:
+        for tally in self._both(key_id):
             tally.counts += counts
 
     def _both(self, entity_id: str) -> list[DemoTally]:
