@@ -8,7 +8,7 @@ help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 test: ## everything CI runs
-	@tools/setup.sh dev
+	@tools/setup.sh dev cdk
 	@$(BIN)/python tools/check.py
 
 test-browser: ## look at the pages in a real browser; installs Debian's chromium where it may
@@ -17,8 +17,7 @@ test-browser: ## look at the pages in a real browser; installs Debian's chromium
 	@$(BIN)/python -m pytest tests/browser -q -rs
 
 test-cdk: ## make stacks with the real AWS CDK; installs it into .engines/, and Debian's node where it may
-	@tools/setup.sh dev
-	@tools/cdk.sh
+	@tools/setup.sh dev cdk
 	@$(BIN)/python -m pytest tests/infra/test_cdk.py tests/docs/test_programs.py -k cdk -q -rs
 
 demo: ## watch the limiter at work

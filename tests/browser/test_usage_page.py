@@ -81,7 +81,7 @@ def test_sums_of_a_summary_are_the_totals_of_its_bars(browser: Browser, written,
     )
     total = sum(amount for hours in written[1].values() for amount in hours.values())
 
-    assert ["rph", f"{total:,}", "tph", f"{731 * total:,}"] == [cells[place] for place in (0, 1, 3, 4)]
+    assert ["requests rph", f"{total:,}", "tokens tph", f"{731 * total:,}"] == [cells[place] for place in (0, 1, 3, 4)]
     assert [total, 731 * total] == [sum(bar["amount"] for bar in bars) for bars in browser.run(BARS)]
     assert sorted(above) == above
     assert [] == browser.overflow()
@@ -171,7 +171,7 @@ def test_values_are_read_with_the_arrow_keys(browser: Browser, written):
     chart.send_keys(Keys.ESCAPE)
 
     total = sum(hours[7] for hours in used.values())
-    assert second.startswith(f"2026-01-12 07:00: {total} rph (acme-web {used['acme-web'][7]}, ")
+    assert second.startswith(f"2026-01-12 07:00: {total} requests (acme-web {used['acme-web'][7]}, ")
     assert last.startswith("2026-01-14 21:00: ")
     assert resting == browser.run(READOUT)
 

@@ -102,9 +102,17 @@ class SyncRateLimiter(DelegatedVerbs):
     ) -> SyncLease:
         """Take from every limit named in ``consume``, or from none.
 
-        Entering takes and yields the lease; leaving writes its adjustments; leaving by an exception gives all back.
-        ``limits`` replace the stored ones. ``on_unavailable`` says what happens if the store is unavailable: ``block``
-        raises, ``allow`` lets the call through unlimited; without it, as the repository or the stored defaults say.
+        Entering takes the tokens and yields the lease. Leaving writes its adjustments. Leaving by an exception
+        gives everything back.
+
+        Args:
+            entity_id: The user, key or project that is limited.
+            resource: What it uses, for example a model.
+            consume: How many tokens to take from each limit, by the name of the limit. 0 takes nothing, and is
+                admitted even if the limit is in debt.
+            limits: Replace the stored limits for this call. If None, the stored limits are in force.
+            on_unavailable: ``block`` raises if the store is unavailable; ``allow`` admits the call without
+                limiting. If None, the repository decides, then the stored defaults, then ``block``.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. On entering, as are all of these.
