@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants walk docs docs-serve reference build changelog clean
+.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants walk docs docs-serve pictures reference build changelog clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -63,6 +63,10 @@ docs: ## build the documentation into site/
 docs-serve: ## show the documentation at http://127.0.0.1:8000 while you write it
 	@tools/setup.sh dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
+pictures: ## draw the pictures of the documentation
+	@tools/setup.sh dev
+	@$(BIN)/python tools/pictures.py
 
 reference: ## write the reference of the command line from the commands
 	@tools/setup.sh dev
