@@ -19,7 +19,7 @@ _COLUMN = 10
 # Above this many windows the bars touch, because gaps would be wider than bars.
 _APART = 200
 # Wider bars look like areas.
-_WIDEST_BAR_PX = 96
+_WIDEST_BAR_PX = 150
 # A higher limit would leave only the lowest quarter for the bars.
 _FARTHEST_LIMIT = 4
 
@@ -182,9 +182,13 @@ def _legend(series: Series) -> Sequence[str]:
 
 
 def _highest_share(series: Series, part: SeriesPart) -> str:
-    """Describe the busiest window of a part in percent of its limit, if that is known."""
+    """Describe the busiest window of a part in percent of its limit, or say that this limit is unknown.
+
+    If no limit is known, the facts of the chart say so. Parts that were added up have no limit.
+    """
     if part.limit is None:
-        return ""
+        known = any(one.limit is not None for one in series.parts)
+        return ", limit unknown" if known and not part.is_sum else ""
     limits = [window_limit(part.limit, window) for window in series.windows]
     amount, limit = max(zip(part.amounts, limits, strict=True), key=lambda one: one[0] / one[1])
     return f", at most {percent(amount, limit)} of its limit"

@@ -21,11 +21,12 @@ LimitsInForce = Mapping[tuple[str, str], Sequence[Limit]]
 
 @dataclass(frozen=True, slots=True)
 class SeriesPart:
-    """The usage of one entity or resource, window by window; ``limit`` is None if it is unknown."""
+    """The usage of one entity or resource, or the sum of several; ``limit`` is None if it is unknown."""
 
     label: str
     amounts: tuple[int, ...]
     limit: Limit | None = None
+    is_sum: bool = False
 
     @property
     def total(self) -> int:
@@ -186,4 +187,4 @@ def _parts(
         return tuple(parts)
     shown, others = parts[: most - 1], parts[most - 1 :]
     together = tuple(sum(of_window) for of_window in zip(*(part.amounts for part in others), strict=True))
-    return (*shown, SeriesPart(f"{len(others)} others", together))
+    return (*shown, SeriesPart(f"{len(others)} others", together, is_sum=True))
