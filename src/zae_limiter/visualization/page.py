@@ -45,8 +45,9 @@ class HtmlFormatter:
 
     Example:
         ```python
+        hours, _ = repo.get_usage_snapshots("user-1", window_type="hourly")
         limits = {("user-1", "gpt-4"): [Limit.per_minute("rpm", 100)]}
-        page = HtmlFormatter("Usage of user-1", limits=limits).format(snapshots)
+        page = HtmlFormatter("Usage of user-1", limits=limits).format(hours)
         ```
     """
 
