@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once, in .venv; see tools/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants walk docs docs-serve reference build changelog clean
+.PHONY: help test test-browser test-cdk demo bench fast soak lint format mirror mutants walk docs docs-serve pictures reference build changelog clean
 
 BIN := $(or $(VENV),.venv)/bin
 
@@ -8,7 +8,7 @@ help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 test: ## everything CI runs
-	@tools/setup.sh dev
+	@tools/setup.sh dev cdk
 	@$(BIN)/python tools/check.py
 
 test-browser: ## look at the pages in a real browser; installs Debian's chromium where it may
@@ -17,8 +17,7 @@ test-browser: ## look at the pages in a real browser; installs Debian's chromium
 	@$(BIN)/python -m pytest tests/browser -q -rs
 
 test-cdk: ## make stacks with the real AWS CDK; installs it into .engines/, and Debian's node where it may
-	@tools/setup.sh dev
-	@tools/cdk.sh
+	@tools/setup.sh dev cdk
 	@$(BIN)/python -m pytest tests/infra/test_cdk.py tests/docs/test_programs.py -k cdk -q -rs
 
 demo: ## watch the limiter at work
@@ -69,6 +68,10 @@ docs: ## build the documentation into site/
 docs-serve: ## show the documentation at http://127.0.0.1:8000 while you write it
 	@tools/setup.sh dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
+pictures: ## draw the pictures of the documentation
+	@tools/setup.sh dev
+	@$(BIN)/python tools/pictures.py
 
 reference: ## write the reference of the command line from the commands
 	@tools/setup.sh dev

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Make the virtual environment and install the package into it, editable.
 #
-#   tools/setup.sh        install what users need
-#   tools/setup.sh dev    also install the tools of developers
+#   tools/setup.sh            install what users need
+#   tools/setup.sh dev        also install the tools of developers
+#   tools/setup.sh dev cdk    also install the AWS CDK, which only its tests need
 #
 # Uses uv if it is installed, else venv and pip. Does nothing if pyproject.toml has not changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extras="${1:-}"
+with="${2:-}"
 venv="${VENV:-.venv}"
 python="${PYTHON:-python3}"
 stamp="$venv/.installed${extras:+-${extras//,/-}}"
@@ -17,11 +19,20 @@ fresh() {
     [[ -x "$venv/bin/python" && -f "$1" && ! pyproject.toml -nt "$1" ]]
 }
 
+install_cdk() {
+    if [[ "$with" != cdk ]] || fresh "$venv/.cdk"; then return; fi
+    tools/cdk.sh
+    touch "$venv/.cdk"
+}
+
 candidates=("$stamp")
 # Any set of extras includes the bare package.
 [[ -n "$extras" ]] || candidates+=("$venv"/.installed-*)
 for candidate in "${candidates[@]}"; do
-    if fresh "$candidate"; then exit 0; fi
+    if fresh "$candidate"; then
+        install_cdk
+        exit 0
+    fi
 done
 
 requirement=".${extras:+[$extras]}"
@@ -51,7 +62,7 @@ if [[ ",$extras," == *,dev,* ]]; then
     tools/engines.sh
     tools/browser.sh
     tools/diagrams.sh
-    tools/cdk.sh
 fi
 
 touch "$stamp"
+install_cdk

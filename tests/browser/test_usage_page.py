@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.browser import DESKTOP, PHONE, Browser
 from tests.visualization.days import write_days
 from tests.visualization.snapshots import snapshot
-from zae_limiter import HtmlFormatter
+from zae_limiter import HtmlFormatter, Limit
 from zae_limiter.cli import main
 
 SIZES = {"acme-web": 140, "acme-batch": 60, "globex": 35, "initech": 12}
@@ -81,7 +81,7 @@ def test_sums_of_a_summary_are_the_totals_of_its_bars(browser: Browser, written,
     )
     total = sum(amount for hours in written[1].values() for amount in hours.values())
 
-    assert ["rph", f"{total:,}", "tph", f"{731 * total:,}"] == [cells[place] for place in (0, 1, 3, 4)]
+    assert ["requests rph", f"{total:,}", "tokens tph", f"{731 * total:,}"] == [cells[place] for place in (0, 1, 3, 4)]
     assert [total, 731 * total] == [sum(bar["amount"] for bar in bars) for bars in browser.run(BARS)]
     assert sorted(above) == above
     assert [] == browser.overflow()
@@ -171,7 +171,7 @@ def test_values_are_read_with_the_arrow_keys(browser: Browser, written):
     chart.send_keys(Keys.ESCAPE)
 
     total = sum(hours[7] for hours in used.values())
-    assert second.startswith(f"2026-01-12 07:00: {total} rph (acme-web {used['acme-web'][7]}, ")
+    assert second.startswith(f"2026-01-12 07:00: {total} requests (acme-web {used['acme-web'][7]}, ")
     assert last.startswith("2026-01-14 21:00: ")
     assert resting == browser.run(READOUT)
 
@@ -217,3 +217,50 @@ def test_negative_usage_is_drawn_below_the_axis(browser: Browser, tmp_path):
 
     assert abs(above["bottom"] - below["top"]) < 1
     assert abs(above["height"] - 2 * below["height"]) < 1
+
+
+LIMITS = {("user-1", "gpt-4"): [Limit.per_minute("rpm", 10)]}
+
+
+@SCREENS
+def test_line_of_the_limit_is_as_high_as_the_limit(browser: Browser, tmp_path, screen):
+    """Measured on the screen: 600 per hour on the scale of the axis, with its label at the line."""
+    page = tmp_path / "usage.html"
+    hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 50 * hour}) for hour in range(10)]
+    page.write_text(HtmlFormatter(limits=LIMITS).format(hours))
+
+    browser.open(page, screen)
+    drawn, apart = browser.run(
+        """
+        const svg = document.querySelector("figure svg"), plot = svg.getBoundingClientRect();
+        const line = svg.querySelector("path.limit").getBoundingClientRect();
+        const label = document.querySelector("span.limit").getBoundingClientRect();
+        return [(plot.bottom - line.top) / plot.height * Number(svg.dataset.high), Math.abs(label.bottom - line.top)];
+        """
+    )
+
+    assert abs(600 - drawn) < 10
+    assert apart < 3
+    assert [] == browser.overflow()
+
+
+@SCREENS
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("windows", [1, 2])
+def test_page_of_few_windows_fits_and_has_bars_to_scale(browser: Browser, tmp_path, screen, dark, windows):
+    """The whole track is the limit, and every bar is its share."""
+    page = tmp_path / "usage.html"
+    shown = [snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 150 * (hour + 1)}) for hour in range(windows)]
+    page.write_text(HtmlFormatter(limits=LIMITS).format(shown))
+
+    browser.open(page, screen, dark=dark)
+    shares = browser.run(
+        """
+        return [...document.querySelectorAll(".track")].map((track) =>
+            track.querySelector("i").getBoundingClientRect().width / track.getBoundingClientRect().width);
+        """
+    )
+
+    assert [0.25, 0.5][:windows] == [round(share, 2) for share in shares]
+    assert [] == browser.overflow()
+    assert [] == browser.console_errors()

@@ -114,7 +114,7 @@ class TestList:
         """A chart of the first page only would mislead."""
         lines = usage("list", "-r", "gpt-4", "--plot").stdout.splitlines()
 
-        assert "rph by hour: 2 entities · gpt-4, 2026-01-12 06:00 to 2026-01-13 21:00 UTC" == lines[0]
+        assert ["requests per hour (rph): 2 entities · gpt-4", "2026-01-12 06:00 to 2026-01-13 21:00 UTC"] == lines[:2]
         assert max(map(len, lines)) <= 80
 
     def test_usage_list_charts_without_the_extra_say_what_to_install(self, usage, monkeypatch):
@@ -198,7 +198,7 @@ class TestSummary:
         charts = usage(*words, "--plot").stdout
         usage(*words, "--html", str(page))
         top, _, below = page.read_text().partition("<figure")
-        on_top = re.findall(r'<td><span>(\w+)</span></td><td class="number">([0-9,]+)</td>', top)
+        on_top = re.findall(r'<td><span>\w+ <small>(\w+)</small></span></td><td class="number">([0-9,]+)</td>', top)
 
         assert totals == {row["limit"]: int(row["total"]) for row in rows}
         assert totals == {name: int(total.replace(",", "")) for name, total in on_top}
@@ -235,6 +235,29 @@ class TestSummary:
         assert "<title>Usage of globex</title>" in top
         assert "Of 32 hourly snapshots, 2026-01-12 06:00 to 2026-01-13 21:00 UTC." in top
         assert "<h2>Numbers</h2>" in below
+
+    @pytest.mark.parametrize("command", ["list", "summary"])
+    def test_usage_html_compares_with_the_limits_of_the_bucket(self, usage, tmp_path, command):
+        """Callers passed the limits, so they are not stored, but the bucket has them."""
+        page = tmp_path / "usage.html"
+        usage(command, "-e", "globex", "--html", str(page))
+        text = page.read_text()
+
+        assert "per hour, from 1,000,000 per hour" not in text
+        assert "1,000,000 per hour" in text
+        assert "under 1 % <small>in the busiest hour</small>" in text
+        assert "unknown" not in text
+
+    def test_usage_html_of_an_expired_bucket_compares_with_the_stored_limits(self, run, tmp_path, monkeypatch):
+        """Usage outlives the bucket."""
+        url = f"sqlite:///{tmp_path}/store.db"
+        page = tmp_path / "usage.html"
+        run("system", "set-defaults", "-l", "rpm:100", "--url", url)
+        run("acquire", "user-1", "gpt-4", "-c", "rpm:1", "--url", url)
+        monkeypatch.setattr("zae_limiter._sync.limiter.limiter.SyncRateLimiter.get_buckets", lambda *_: [])
+        run("usage", "list", "-e", "user-1", "--html", str(page), "--url", url)
+
+        assert "6,000 <small>per hour, from 100 per minute</small>" in page.read_text()
 
 
 class TestWithoutUsage:

@@ -116,6 +116,14 @@ class TestReferenceIsComplete:
 
         assert sorted(options) == sorted(re.findall(r"\w+", " ".join(table)))
 
+    def test_every_parameter_of_acquire_is_described(self):
+        """In the order of the signature, so that the page reads as the call."""
+        docstring = inspect.getdoc(zae_limiter.RateLimiter.acquire) or ""
+        arguments = docstring.partition("Args:\n")[2].partition("\n\n")[0]
+        names = list(inspect.signature(zae_limiter.RateLimiter.acquire).parameters)
+
+        assert names[1:] == re.findall(r"^    (\w+): ", arguments, re.MULTILINE)
+
     def test_every_error_is_exported_and_documented(self, documented):
         """Every error of the package can be imported."""
         raised = [

@@ -5,8 +5,10 @@ import hashlib
 import re
 from html.parser import HTMLParser
 
+import pytest
+
 from tests.visualization.snapshots import snapshot
-from zae_limiter import HtmlFormatter
+from zae_limiter import HtmlFormatter, Limit
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -73,7 +75,7 @@ def test_page_shows_filters_time_totals_and_every_number():
 
     text = Tags(HtmlFormatter("Usage of user-1", {"from": "2 days ago"}, "2026-01-16 10:00 UTC").format(hours)).text
 
-    for part in ("Usage of user-1", "2 days ago", "Made 2026-01-16 10:00 UTC", "10.2M", "4,800,000", "5,400,000"):
+    for part in ("Usage of user-1", "2 days ago", "Created on 2026-01-16 10:00 UTC", "10.2M", "4,800,000", "5,400,000"):
         assert part in text
 
 
@@ -121,3 +123,76 @@ def test_page_of_too_many_rows_shows_the_last_and_says_so():
 def test_page_without_usage_says_so():
     """An empty chart would look like a fault."""
     assert "There is no usage." in Tags(HtmlFormatter().format([])).text
+
+
+LIMITS = {("user-1", "gpt-4"): [Limit.per_minute("rpm", 10), Limit.per_day("images", 500)]}
+
+
+def test_page_draws_a_line_at_what_the_limit_allows_in_a_window():
+    """Ten requests per minute are 600 per hour; the page also has the percentage of the busiest hour."""
+    hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 40 * hour}) for hour in range(12)]
+
+    page = Tags(HtmlFormatter(limits=LIMITS).format(hours))
+
+    assert 1 == len([tag for tag, named in page.tags if tag == "path" and named.get("class") == "limit"])
+    for part in ("limit 600", "per hour, from 10 per minute", "73 % of the limit", "73 % in the busiest hour"):
+        assert part in page.text
+
+
+def test_page_does_not_draw_a_limit_that_would_flatten_the_bars():
+    """The limit is written, and the page says why there is no line."""
+    hours = [snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 1 + hour}) for hour in range(12)]
+
+    page = Tags(HtmlFormatter(limits=LIMITS).format(hours))
+
+    assert "path" not in [tag for tag, _ in page.tags]
+    assert "The limit is not drawn, because it is far above these bars." in page.text
+    assert "600" in page.text
+
+
+def test_page_of_a_limit_with_a_longer_period_uses_the_whole_period():
+    """An hour may use all the images of a day."""
+    page = Tags(HtmlFormatter(limits=LIMITS).format([snapshot("2026-01-15T08:00Z", {"images": 100})]))
+
+    assert "500 per day" in page.text
+    assert "20 % of the limit" in page.text
+
+
+def test_page_without_limits_says_that_they_are_unknown():
+    """Snapshots do not contain limits."""
+    text = Tags(HtmlFormatter().format([snapshot("2026-01-15T08:00Z", {"rpm": 1})])).text
+
+    assert "unknown usage does not record it" in text
+    assert "of the limit" not in text
+
+
+def test_page_of_several_entities_has_the_highest_percentage_of_each():
+    """A sum of entities has no limit of its own."""
+    hours = [
+        snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 300}, entity_id=name) for hour in range(6) for name in ("a", "b")
+    ]
+
+    text = Tags(HtmlFormatter(limits={("a", "gpt-4"): LIMITS["user-1", "gpt-4"]}).format(hours)).text
+
+    assert "a 1,800, 50 % of all, at most 50 % of its limit" in text
+    assert "b 1,800, 50 % of all, limit unknown" in text
+
+
+@pytest.mark.parametrize("windows", [1, 2, 4])
+def test_page_of_few_windows_has_a_labelled_row_for_each(windows):
+    """A bar as wide as the page would look like an area."""
+    shown = [snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 150 * (hour + 1)}) for hour in range(windows)]
+
+    page = Tags(HtmlFormatter(limits=LIMITS).format(shown))
+
+    assert "svg" not in [tag for tag, _ in page.tags]
+    assert windows == len([tag for _, tag in page.tags if tag.get("class") == "track"])
+    assert f"{150 * windows} requests {25 * windows} % of the limit" in page.text
+
+
+def test_page_has_words_instead_of_short_names():
+    """A reader need not know what rpm means; the name is beside the words."""
+    text = Tags(HtmlFormatter().format([snapshot("2026-01-01", {"rpm": 1, "itpm": 2}, kind="monthly")])).text
+
+    for part in ("Requests per month", "Input tokens per month", "limit rpm", "requests rpm"):
+        assert part in text

@@ -14,7 +14,8 @@ DAY = [snapshot(f"2026-01-15T{hour:02}:00Z", {"tpm": amount}) for hour, amount i
 def test_chart_shows_every_hour_with_amounts_and_times():
     """An hour without usage is at zero; labels are short and the axis has times."""
     expected = """\
-tpm by hour: user-1 · gpt-4, 2026-01-15 08:00 to 2026-01-15 12:00 UTC
+tokens per hour (tpm): user-1 · gpt-4
+2026-01-15 08:00 to 2026-01-15 12:00 UTC
 total 9,000, most 3,000 at 2026-01-15 09:00
 
  3K ┤        ╭───────╮               ╭───────
@@ -32,9 +33,9 @@ def test_plot_has_one_chart_per_limit():
     text = PlotFormatter().format([snapshot("2026-01-15T08:00Z", {"rpm": 5, "tpm": 5_000})])
 
     assert [
-        "rpm by hour: user-1 · gpt-4, 2026-01-15 08:00 UTC",
-        "tpm by hour: user-1 · gpt-4, 2026-01-15 08:00 UTC",
-    ] == [line for line in text.splitlines() if " by hour" in line]
+        "requests per hour (rpm): user-1 · gpt-4",
+        "tokens per hour (tpm): user-1 · gpt-4",
+    ] == [line for line in text.splitlines() if " per hour" in line]
 
 
 @pytest.mark.parametrize("width", [40, 80, 133])
@@ -46,7 +47,7 @@ def test_chart_fits_the_terminal(width, hours):
         for hour in range(hours)
     ]
 
-    assert width >= max(map(len, PlotFormatter(width=width).format(shown).splitlines()[2:]))
+    assert width >= max(map(len, PlotFormatter(width=width).format(shown).splitlines()[3:]))
 
 
 def test_chart_column_for_several_hours_shows_their_maximum():
@@ -69,14 +70,16 @@ def test_chart_draws_negative_usage_below_the_axis():
         [snapshot("2026-01-15T08:00Z", {"tpm": 2_000}), snapshot("2026-01-15T09:00Z", {"tpm": -1_000})]
     )
 
-    assert ["2K", "1K", "0", "-1K"] == [line.split()[0] for line in text.splitlines()[3:7]]
+    assert ["2K", "1K", "0", "-1K"] == [line.split()[0] for line in text.splitlines()[4:8]]
 
 
 def test_chart_of_several_entities_draws_their_sum():
     """One line for all, with their number."""
     text = PlotFormatter().format([snapshot("2026-01-15", {"rpm": 3}, kind="daily", entity_id=name) for name in "ab"])
 
-    assert text.startswith("rpm by day: 2 entities · gpt-4, 2026-01-15 UTC\ntotal 6, most 6 on 2026-01-15\n")
+    assert text.startswith(
+        "requests per day (rpm): 2 entities · gpt-4\n2026-01-15 UTC\ntotal 6, most 6 on 2026-01-15\n"
+    )
 
 
 def test_plot_without_its_extra_names_what_to_install(monkeypatch):

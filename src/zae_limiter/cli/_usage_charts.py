@@ -1,21 +1,37 @@
 """Show charts of usage in the terminal, and write them to an HTML page."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
 
+from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._usage_options import Asked
 from zae_limiter.clock import SystemClock
+from zae_limiter.core.limit import Limit
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.timestamp import utc_from_ms
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.page import GENERATOR, HtmlFormatter
 from zae_limiter.visualization.plot import NARROWEST, PlotFormatter
+from zae_limiter.visualization.series import LimitsInForce
 from zae_limiter.visualization.wording import counted
+
+# Each costs a query.
+_MOST_USES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ShownUsage:
+    """Snapshots, the start of the next page, None after the last, and the limits if they were read."""
+
+    snapshots: list[UsageSnapshot]
+    next: Mapping[str, str] | None
+    limits: LimitsInForce = field(default_factory=dict)
 
 
 def print_charts(snapshots: Sequence[UsageSnapshot]) -> None:
@@ -23,11 +39,33 @@ def print_charts(snapshots: Sequence[UsageSnapshot]) -> None:
     click.echo(PlotFormatter(max(NARROWEST, shutil.get_terminal_size().columns)).format(snapshots))
 
 
-def page_of(asked: Asked, store: StoreChoice, *, summed: bool = False) -> HtmlFormatter:
+def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
+    """Read the limits in force of every entity and resource with usage; of none if there are too many.
+
+    A bucket has the limits of its last request, even if the caller passed them. Stored limits are for
+    buckets that have expired.
+    """
+    uses = {(one.entity_id, one.resource) for one in found.snapshots}
+    if len(uses) > _MOST_USES:
+        return found
+    return replace(found, limits={use: _limits_in_force(limiter, *use) for use in sorted(uses)})
+
+
+def _limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+    states = limiter.get_buckets(entity_id, resource)
+    if states:
+        return [
+            Limit(one.limit_name, one.capacity, one.refill_amount_milli // 1000, one.refill_period_ms // 1000)
+            for one in states
+        ]
+    return limiter.resolve_limits(entity_id, resource).limits or []
+
+
+def page_of(asked: Asked, store: StoreChoice, limits: LimitsInForce, *, summed: bool = False) -> HtmlFormatter:
     """Return the formatter of the page for these filters, as of now."""
     whose = " · ".join(name for name in (asked.entity_id, asked.resource) if name is not None)
     made_at = f"{utc_from_ms(SystemClock().now_ms()):%Y-%m-%d %H:%M} UTC"
-    return HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at, summed)
+    return HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at, summed, limits)
 
 
 def write_page(path: Path, formatter: HtmlFormatter, snapshots: Sequence[UsageSnapshot]) -> None:

@@ -1,7 +1,7 @@
 """Define ``zae-limiter usage``: show usage by hour, day and month."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
@@ -11,7 +11,7 @@ from zae_limiter.cli._no_usage_hint import why_nothing
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
-from zae_limiter.cli._usage_charts import check_replaceable, page_of, print_charts, write_page
+from zae_limiter.cli._usage_charts import ShownUsage, check_replaceable, page_of, print_charts, with_limits, write_page
 from zae_limiter.cli._usage_options import (
     LARGEST_PAGE,
     PAGE,
@@ -40,14 +40,6 @@ SUMMING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ShownUsage:
-    """Snapshots, and the start of the next page, None after the last."""
-
-    snapshots: list[UsageSnapshot]
-    next: Mapping[str, str] | None
-
-
 @click.group(short_help="Show usage by hour, day and month.", epilog=examples(LISTING[0], LISTING[1], SUMMING[0]))
 def usage() -> None:
     """Show usage by hour, day and month. All times are UTC."""
@@ -69,6 +61,7 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, wanted(paging, shape), paging.start)
         nothing = None if found.snapshots else why_nothing(limiter, asked)
+        found = with_limits(limiter, found) if shape.form == "html" else found
     SHOWN[shape.form](found, asked, shape, store)
     if nothing is not None:
         print_note(nothing)
@@ -88,9 +81,10 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     if shape.page is not None:
         check_replaceable(shape.page, shape.may_replace)
     with opened(store) as limiter, working("Counting"):
-        snapshots = read(limiter, asked, None, None).snapshots
-        nothing = None if snapshots else why_nothing(limiter, asked)
-    SUMMED[shape.form](snapshots, asked, shape, store)
+        found = read(limiter, asked, None, None)
+        nothing = None if found.snapshots else why_nothing(limiter, asked)
+        found = with_limits(limiter, found) if shape.form == "html" else found
+    SUMMED[shape.form](found, asked, shape, store)
     if nothing is not None:
         print_note(nothing)
 
@@ -143,7 +137,7 @@ def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice)
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and print its path."""
     assert shape.page is not None
-    write_page(shape.page, page_of(asked, store), found.snapshots)
+    write_page(shape.page, page_of(asked, store, found.limits), found.snapshots)
 
 
 SHOWN: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {

@@ -8,7 +8,7 @@ from html import escape
 
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.chart import COLOURS, chart_of
-from zae_limiter.visualization.series import Series, SeriesBounds, series_of, whose
+from zae_limiter.visualization.series import LimitsInForce, Series, SeriesBounds, series_of, whose
 from zae_limiter.visualization.style import SCRIPT, STYLE
 from zae_limiter.visualization.summary import Sums, sums_of
 from zae_limiter.visualization.table import NOTHING, Rows, rows_of
@@ -16,6 +16,9 @@ from zae_limiter.visualization.wording import (
     UNITS,
     counted,
     in_window,
+    noun_of,
+    per_period,
+    percent,
     short_number,
     span_of,
     whole_number,
@@ -37,18 +40,27 @@ class HtmlFormatter:
 
     ``filters`` are the filters of the query, by name, and ``made_at`` is the time of the page; both
     are shown as they are. With ``summed`` the sums of all windows are on top, as in
-    ``get_usage_summary``.
+    ``get_usage_summary``. Snapshots do not contain limits: pass them as ``limits``, by entity id and
+    resource, to compare the usage with them.
+
+    Example:
+        ```python
+        hours, _ = repo.get_usage_snapshots("user-1", window_type="hourly")
+        limits = {("user-1", "gpt-4"): [Limit.per_minute("rpm", 100)]}
+        page = HtmlFormatter("Usage of user-1", limits=limits).format(hours)
+        ```
     """
 
     title: str = "Usage"
     filters: Mapping[str, str] = field(default_factory=dict)
     made_at: str | None = None
     summed: bool = False
+    limits: LimitsInForce = field(default_factory=dict)
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the page."""
         sums = map(_in_all, sums_of(snapshots)) if self.summed else ()
-        charts = map(_card, series_of(snapshots, _BOUNDS))
+        charts = map(_card, series_of(snapshots, _BOUNDS, self.limits))
         shown = [*sums, *charts, _numbers(snapshots)] if snapshots else [_NOTHING]
         return "\n".join([*self._head(), *self._top(), *shown, *self._foot()])
 
@@ -66,10 +78,12 @@ class HtmlFormatter:
 
     def _top(self) -> list[str]:
         chips = "".join(f"<li><span>{escape(name)}</span> {escape(text)}</li>" for name, text in self.filters.items())
-        return [f"<h1>{escape(self.title)}</h1>", *([f'<ul class="filters">{chips}</ul>'] if chips else [])]
+        created = [] if self.made_at is None else [f'<p class="created">Created on {escape(self.made_at)}</p>']
+        filters = [f'<ul class="filters">{chips}</ul>'] if chips else []
+        return [f"<h1>{escape(self.title)}</h1>", *created, *filters]
 
     def _foot(self) -> list[str]:
-        made = "Made by zae-limiter" if self.made_at is None else f"Made {escape(self.made_at)} by zae-limiter"
+        made = "Created by zae-limiter" if self.made_at is None else f"Created on {escape(self.made_at)} by zae-limiter"
         footer = f"<footer>{made}. All times are UTC; the last window may be incomplete.</footer>"
         return [footer, f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>"]
 
@@ -83,7 +97,7 @@ def _in_all(sums: Sums) -> str:
     about = f"{sums.of_what} A snapshot is {'an' if unit == 'hour' else 'a'} {unit} in which an entity used a resource."
     head = '<th>limit</th><th class="number">total</th><th class="number">mean of a snapshot</th>'
     rows = [
-        f'<td><span>{escape(limit)}</span></td><td class="number">{total}</td><td class="number">{mean}</td>'
+        f'<td><span>{_in_words(limit)}</span></td><td class="number">{total}</td><td class="number">{mean}</td>'
         for limit, total, mean in sums.rows
     ]
     return _table_card("Totals", about, head, rows)
@@ -91,26 +105,62 @@ def _in_all(sums: Sums) -> str:
 
 def _card(series: Series) -> str:
     unit = UNITS[series.window_type]
-    peak = series.windows[series.peak]
     summed = "" if series.counted_in == series.window_type else f", summed from {series.counted_in} windows"
-    facts = {
-        "Total": _fact(series.total),
-        f"Most in {'an' if unit == 'hour' else 'a'} {unit}": (
-            f"{_fact(max(series.amounts))} <small>{in_window(peak)}</small>"
-        ),
-        f"Mean of {counted(len(series.windows), unit)}": _fact(round(series.total / len(series.windows))),
-    }
+    facts = {"Total": _fact(series.total), **_busiest(series, unit), **_limit_facts(series, unit)}
     listed = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items())
     return "\n".join(
         [
             '<section class="card">\n<div class="top">',
-            f"<div><h2>{escape(series.limit)} by {unit}</h2>",
-            f'<p class="sub">{escape(series.whose)}<br>{span_of(series.windows)} UTC{summed}</p></div>',
+            f"<div><h2>{escape(_capitalized(series.noun))} per {unit}</h2>",
+            f'<p class="sub">{escape(series.whose)} · limit {escape(series.limit)}',
+            f"<br>{span_of(series.windows)} UTC{summed}</p></div>",
             f"<dl>{listed}</dl>\n</div>",
             chart_of(series),
             "</section>",
         ]
     )
+
+
+def _busiest(series: Series, unit: str) -> dict[str, str]:
+    """Return the highest amount and the mean; nothing for one window, whose amount is the total."""
+    if len(series.windows) == 1:
+        return {}
+    most = f"{_fact(max(series.amounts))} <small>{in_window(series.windows[series.peak])}</small>"
+    return {
+        f"Most in {'an' if unit == 'hour' else 'a'} {unit}": most,
+        f"Mean of {counted(len(series.windows), unit)}": _fact(round(series.total / len(series.windows))),
+    }
+
+
+def _limit_facts(series: Series, unit: str) -> dict[str, str]:
+    """Return the limit and the percentage of it in the busiest window, or say that the limit is unknown.
+
+    One window has its percentage in the chart. Several parts have a limit each, which the legend
+    compares them with.
+    """
+    known = [part.limit for part in series.parts if part.limit is not None]
+    if not known:
+        return {"Limit": "unknown <small>usage does not record it</small>"}
+    if series.window_limits is None:
+        return {}
+    limit, peak = known[0], series.peak
+    allowed = series.window_limits[peak]
+    per = per_period(limit) if allowed == limit.refill_amount else f"per {unit}, from {per_period(limit)}"
+    stated = {"Limit": f"{_fact(allowed)} <small>{per}</small>"}
+    if len(series.windows) == 1:
+        return stated
+    share = percent(series.amounts[peak], allowed)
+    return {**stated, "Of the limit": f"{share} <small>in the busiest {unit}</small>"}
+
+
+def _capitalized(noun: str) -> str:
+    return noun[:1].upper() + noun[1:]
+
+
+def _in_words(limit_name: str) -> str:
+    """Return what a limit counts, with its name beside it."""
+    noun = noun_of(limit_name)
+    return escape(limit_name) if noun == limit_name else f"{escape(noun)} <small>{escape(limit_name)}</small>"
 
 
 def _fact(amount: int) -> str:
@@ -126,14 +176,15 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
 
     def written(tag: str, cells: Sequence[str]) -> str:
         named = "".join(f"<{tag}><span>{escape(cells[place])}</span></{tag}>" for place in shown)
-        numbers = "".join(f'<{tag} class="number">{escape(cell)}</{tag}>' for cell in cells[rows.named :])
+        numbers = "".join(f'<{tag} class="number">{cell}</{tag}>' for cell in cells[rows.named :])
         return named + numbers
 
+    titles = [*rows.titles[: rows.named], *map(_in_words, rows.titles[rows.named : -1]), "writes"]
     count = counted(len(snapshots), "row")
     if len(snapshots) > _MOST_ROWS:
         count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV output has all)"
-    about = f"{escape(whose(snapshots))}, {count}; writes are writes to the buckets."
-    return _table_card("Numbers", about, written("th", rows.titles), [written("td", cells) for cells in rows.cells])
+    about = f"{escape(whose(snapshots))}, {count}. The last column counts the writes to the buckets."
+    return _table_card("Numbers", about, written("th", titles), [written("td", cells) for cells in rows.cells])
 
 
 def _table_card(title: str, about: str, head: str, rows: Sequence[str]) -> str:

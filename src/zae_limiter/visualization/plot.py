@@ -120,9 +120,11 @@ class _Labels:
 
 def _heading(series: Series) -> list[str]:
     unit = UNITS[series.window_type]
+    name = "" if series.noun == series.limit else f" ({series.limit})"
     most = f"{whole_number(max(series.amounts))} {in_window(series.windows[series.peak])}"
     return [
-        f"{series.limit} by {unit}: {series.whose}, {span_of(series.windows)} UTC",
+        f"{series.noun} per {unit}{name}: {series.whose}",
+        f"{span_of(series.windows)} UTC",
         f"total {whole_number(series.total)}, most {most}",
     ]
 

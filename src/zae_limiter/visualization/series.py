@@ -5,20 +5,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from zae_limiter.core.limit import Limit
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, Window, window_at
-from zae_limiter.visualization.wording import counted
+from zae_limiter.visualization.window_limit import window_limit
+from zae_limiter.visualization.wording import counted, noun_of
 
 _HOUR_MS = 3_600_000
 _SHORTEST_MS = {"hourly": _HOUR_MS, "daily": 24 * _HOUR_MS, "monthly": 28 * 24 * _HOUR_MS}
 
 
+LimitsInForce = Mapping[tuple[str, str], Sequence[Limit]]
+"""The limits by entity id and resource; those that are missing are unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesPart:
-    """The usage of one entity or resource, window by window."""
+    """The usage of one entity or resource, or the sum of several; ``limit`` is None if it is unknown."""
 
     label: str
     amounts: tuple[int, ...]
+    limit: Limit | None = None
+    is_sum: bool = False
 
     @property
     def total(self) -> int:
@@ -46,6 +54,17 @@ class Series:
         return self.windows[0].type
 
     @property
+    def noun(self) -> str:
+        """What the limit counts: ``requests``."""
+        return noun_of(self.limit)
+
+    @property
+    def window_limits(self) -> list[int] | None:
+        """What the limit allows in each window; None if it is unknown, or if there are several parts."""
+        limit = self.parts[0].limit if len(self.parts) == 1 else None
+        return None if limit is None else [window_limit(limit, window) for window in self.windows]
+
+    @property
     def amounts(self) -> list[int]:
         """The usage of all parts together, window by window."""
         return [sum(of_window) for of_window in zip(*(part.amounts for part in self.parts), strict=True)]
@@ -70,7 +89,9 @@ class SeriesBounds:
     parts: int
 
 
-def series_of(snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds) -> list[Series]:
+def series_of(
+    snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds, limits: LimitsInForce | None = None
+) -> list[Series]:
     """Return the series of every window type and limit. Types are never added up: each counts all usage."""
     by_kind: dict[str, list[UsageSnapshot]] = defaultdict(list)
     for snapshot in snapshots:
@@ -81,7 +102,9 @@ def series_of(snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds) -> list[
         name = naming(by_kind[kind])
         for limit in limits_of(by_kind[kind]):
             used = _used(by_kind[kind], limit, windows[0].type, name)
-            found.append(Series(limit, whose(by_kind[kind]), kind, windows, _parts(used, windows, bounds.parts)))
+            known = _limits_by_label(by_kind[kind], limit, name, limits or {})
+            parts = _parts(used, windows, bounds.parts, known)
+            found.append(Series(limit, whose(by_kind[kind]), kind, windows, parts))
     return found
 
 
@@ -134,6 +157,16 @@ def _used(
     return used
 
 
+def _limits_by_label(
+    snapshots: Iterable[UsageSnapshot], limit_name: str, name: Callable[[UsageSnapshot], str], limits: LimitsInForce
+) -> dict[str, Limit]:
+    """Return the known limits of one name. A label is of one entity and one resource."""
+    by_label = {name(one): (one.entity_id, one.resource) for one in snapshots}
+    return {
+        label: limit for label, use in by_label.items() for limit in limits.get(use, ()) if limit.name == limit_name
+    }
+
+
 # Many snapshots have the same window.
 @lru_cache(maxsize=4096)
 def _key(kind: str, start: str) -> str:
@@ -141,12 +174,17 @@ def _key(kind: str, start: str) -> str:
     return window_at(kind, ms_from_iso(start)).key
 
 
-def _parts(used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int) -> tuple[SeriesPart, ...]:
+def _parts(
+    used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int, limits: Mapping[str, Limit]
+) -> tuple[SeriesPart, ...]:
     """Return the largest parts first, and the sum of all others if there are too many."""
-    parts = [SeriesPart(label, tuple(by_key[window.key] for window in windows)) for label, by_key in used.items()]
+    parts = [
+        SeriesPart(label, tuple(by_key[window.key] for window in windows), limits.get(label))
+        for label, by_key in used.items()
+    ]
     parts.sort(key=lambda part: (-part.total, part.label))
     if len(parts) <= most:
         return tuple(parts)
     shown, others = parts[: most - 1], parts[most - 1 :]
     together = tuple(sum(of_window) for of_window in zip(*(part.amounts for part in others), strict=True))
-    return (*shown, SeriesPart(f"{len(others)} others", together))
+    return (*shown, SeriesPart(f"{len(others)} others", together, is_sum=True))

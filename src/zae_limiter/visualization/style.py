@@ -5,13 +5,13 @@ STYLE = """
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #14181f; --dim: #5b6472; --line: #e3e6eb; --grid: #edeff3;
   --hover: rgb(20 24 31 / 7%); --focus: #2563eb;
-  --c0: #2f6feb; --c1: #f29f05; --c2: #12a594; --c3: #8e4ec6; --c4: #e5484d; --c5: #8b95a5;
+  --c0: #2f6feb; --c1: #f29f05; --c2: #12a594; --c3: #8e4ec6; --c4: #e5484d; --c5: #8b95a5; --limit: #c62a2f;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e1116; --card: #171b22; --ink: #e8ebf0; --dim: #98a2b3; --line: #2a303a; --grid: #222832;
     --hover: rgb(232 235 240 / 10%); --focus: #7aa8ff;
-    --c0: #6098ff; --c1: #f5b642; --c2: #2cc5b2; --c3: #b27ae6; --c4: #f2777b; --c5: #7b8494;
+    --c0: #6098ff; --c1: #f5b642; --c2: #2cc5b2; --c3: #b27ae6; --c4: #f2777b; --c5: #7b8494; --limit: #ff8f8f;
   }
 }
 * { box-sizing: border-box; }
@@ -28,7 +28,8 @@ h2 { font-size: 17px; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
   background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 2px 12px; font-size: 13px;
   overflow-wrap: anywhere;
 }
-.filters span, .sub, dt, footer, .readout { color: var(--dim); }
+.created { margin: -8px 0 14px; font-size: 13px; }
+.filters span, .sub, dt, footer, .readout, .created, .note, td small, th small, .meters small { color: var(--dim); }
 .card {
   background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 20px 24px; margin: 0 0 20px;
 }
@@ -48,6 +49,23 @@ figure:focus-visible, .scroll:focus-visible { outline: 2px solid var(--focus); }
 .amounts span { position: absolute; right: 0; transform: translateY(-50%); white-space: nowrap; }
 .amounts i { visibility: hidden; font-style: normal; white-space: nowrap; }
 .plot svg { display: block; width: 100%; height: 220px; overflow: visible; touch-action: pan-y; }
+.area { position: relative; }
+path.limit { fill: none; stroke: var(--limit); stroke-width: 1.5; stroke-dasharray: 6 4; pointer-events: none; }
+span.limit {
+  position: absolute; right: 0; transform: translateY(-100%); font-size: 12px; font-weight: 600; color: var(--limit);
+  background: var(--card); border-radius: 4px; padding: 0 4px; line-height: 1.3; pointer-events: none;
+}
+.note { font-size: 13px; margin: 10px 0 0; }
+.meters { display: grid; gap: 12px; }
+.meters > div {
+  display: grid; grid-template-columns: 9.5em 1fr minmax(9em, max-content); gap: 4px 16px; align-items: center;
+}
+.meters > div > span { color: var(--dim); font-size: 13px; }
+.meters strong { font-weight: 600; overflow-wrap: anywhere; } .meters small { display: block; font-weight: 400; }
+.track { position: relative; display: flex; height: 22px; border-radius: 6px; background: var(--grid); }
+.track i { background: var(--key); min-width: 2px; } .track i:first-child { border-radius: 6px 0 0 6px; }
+.track i:last-of-type { border-top-right-radius: 6px; border-bottom-right-radius: 6px; }
+.track b { position: absolute; top: -4px; bottom: -4px; border-left: 2px dashed var(--limit); margin-left: -1px; }
 .times { grid-column: 2; position: relative; height: 24px; font-size: 12px; color: var(--dim); }
 .times span { position: absolute; top: 6px; transform: translateX(-50%); white-space: nowrap; }
 .times .edge-left { transform: none; }
@@ -84,6 +102,12 @@ footer { font-size: 13px; margin-top: 28px; }
   .card { padding: 16px; border-radius: 10px; }
   .plot svg { height: 180px; }
   .times .second { display: none; }
+  .meters > div { grid-template-columns: 1fr max-content; }
+  .meters strong { text-align: right; }
+  .track { grid-column: 1 / -1; grid-row: 2; }
+  table { font-size: 13px; }
+  th, td { padding: 7px 6px; }
+  th small { display: none; }
   .scroll { margin: 12px -16px -16px; }
   th:first-child, td:first-child { padding-left: 16px; } th:last-child, td:last-child { padding-right: 16px; }
 }
@@ -98,6 +122,7 @@ for (const figure of document.querySelectorAll("figure")) {
   const columns = [...figure.querySelectorAll(".col")];
   const readout = figure.querySelector(".readout");
   const svg = figure.querySelector("svg");
+  if (!svg) continue;
   const resting = readout.textContent;
   let at = -1;
   const show = (next) => {

@@ -1,8 +1,10 @@
-"""Format numbers, windows and counts for people."""
+"""Format numbers, windows, limits and counts for people."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from zae_limiter.core.limit import Limit
 from zae_limiter.core.timestamp import ms_from_iso, utc_from_ms
 from zae_limiter.core.usage import Window
 
@@ -11,6 +13,36 @@ UNITS = {"hourly": "hour", "daily": "day", "monthly": "month"}
 
 _DURING = {"hourly": "at", "daily": "on", "monthly": "in"}
 _SUFFIXES = ("", "K", "M", "B", "T", "Q")
+_PERIODS = {1: "second", 60: "minute", 3_600: "hour", 86_400: "day", 604_800: "week"}
+# The usual short names: rpm, rps, tpm, itpm. Longer names are already words.
+_SHORT_NAME = re.compile(r"(?:(r)|(i|o)?(t))p[smhd]", re.IGNORECASE)
+_DIRECTIONS = {"i": "input ", "o": "output ", "": ""}
+_PERIOD_IN_NAME = re.compile(r"[_. -]?per[_. -](?:second|minute|hour|day|week|month)$", re.IGNORECASE)
+
+
+def noun_of(limit_name: str) -> str:
+    """Return what a limit counts, in words, as far as its name says it.
+
+    Example:
+        >>> noun_of("rpm"), noun_of("itpm"), noun_of("images_per_day")
+        ('requests', 'input tokens', 'images')
+    """
+    short = _SHORT_NAME.fullmatch(limit_name)
+    if short is None:
+        return _PERIOD_IN_NAME.sub("", limit_name).replace("_", " ").strip() or limit_name
+    return "requests" if short[1] else f"{_DIRECTIONS[(short[2] or '').lower()]}tokens"
+
+
+def per_period(limit: Limit) -> str:
+    """Format the rate of a limit: ``100 per minute``, ``5 per 90 seconds``."""
+    seconds = limit.refill_period_seconds
+    return f"{limit.refill_amount:,} per {_PERIODS.get(seconds, f'{seconds:,} seconds')}"
+
+
+def percent(amount: int, limit: int) -> str:
+    """Format an amount in percent of a limit: ``52 %``, or ``under 1 %`` if it is small but not zero."""
+    share = 100 * amount / limit
+    return "under 1 %" if 0 < share < 1 else f"{share:,.0f} %"
 
 
 def short_number(value: float) -> str:

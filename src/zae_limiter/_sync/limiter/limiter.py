@@ -102,9 +102,17 @@ class SyncRateLimiter(DelegatedVerbs):
     ) -> SyncLease:
         """Take from every limit named in ``consume``, or from none.
 
-        Entering takes and yields the lease. Leaving writes its adjustments. Leaving by an exception gives everything
-        back. ``limits`` replace the stored ones. ``on_unavailable`` applies if the store is unavailable: ``block``
-        raises, and ``allow`` admits the call without limiting. The default is the repository's, or the stored one.
+        Entering takes the tokens and yields the lease. Leaving writes its adjustments. Leaving by an exception
+        gives everything back.
+
+        Args:
+            entity_id: The user, key or project that is limited.
+            resource: What it uses, for example a model.
+            consume: How many tokens to take from each limit, by the name of the limit. 0 takes nothing, and is
+                admitted even if the limit is in debt.
+            limits: Replace the stored limits for this call. If None, the stored limits are in force.
+            on_unavailable: ``block`` raises if the store is unavailable; ``allow`` admits the call without
+                limiting. If None, the repository decides, then the stored defaults, then ``block``.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
