@@ -172,6 +172,11 @@ def expiry_too_soon(expiry_s: Real) -> Real:
     return lambda now_ms, fill_time_ms, multiplier: now_ms // 1000 + 1
 
 
+def take_expired(real: Real) -> Real:
+    """Let a take set an expiry that has passed already."""
+    return lambda bounds, expires_s, solvent: real(bounds, None if expires_s is None else 1, solvent)
+
+
 def shard_with_expiry(take: Real) -> Real:
     """Let one of several shards expire."""
 

@@ -152,7 +152,10 @@ EXPIRIES = (
     mutation(
         "expiry before the bucket is full",
         "`ttl` waits for at least twice the longest time to fill",
-        tuple(Patch(owner, "expiry_s", functions.expiry_too_soon) for owner in (acquire, bucket_writes, rebase)),
+        (
+            *(Patch(owner, "expiry_s", functions.expiry_too_soon) for owner in (bucket_writes, rebase)),
+            Patch(acquire, "Take", functions.take_expired),
+        ),
         simulation("expiry", SOON_EXPIRED),
         model("expiry", PROMISE, 5, create=writes.expiring_soon(bucket_writes.create)),
         promise(ONE_BUCKET, SHARDED_BUCKET),

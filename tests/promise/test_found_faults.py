@@ -138,7 +138,6 @@ def test_credit_beside_a_debit_whose_answer_is_lost_is_applied_once(
 
     def lose_the_answer(operation: Operation, until_s: float) -> object:
         monkeypatch.setattr(table, "write", write)
-        monkeypatch.setattr(client, "_write", write)
         write(operation)
         with another.acquire("user-1", "gpt-4", {"rpm": 1}):
             lost.append(operation)
@@ -147,7 +146,6 @@ def test_credit_beside_a_debit_whose_answer_is_lost_is_applied_once(
     with limiter.acquire("user-1", "gpt-4", {"rpm": 2, "tpm": 8}) as lease:
         lease.adjust(rpm=1, tpm=-4)
         monkeypatch.setattr(table, "write", lose_the_answer)
-        monkeypatch.setattr(client, "_write", lose_the_answer)
 
     assert 1 == len(lost)
     assert 6 == limiter.available("user-1", "gpt-4")["tpm"]
@@ -158,18 +156,15 @@ def test_credit_beside_a_throttled_debit_is_sent_again(
 ) -> None:
     """A throttled write was not applied, so all of it may be sent again."""
     table = limiter.repository.scope.table
-    client = limiter._client
     write = table.write
 
     def throttle(operation: Operation, until_s: float) -> object:
         monkeypatch.setattr(table, "write", write)
-        monkeypatch.setattr(client, "_write", write)
         return Throttled()
 
     with limiter.acquire("user-1", "gpt-4", {"rpm": 2, "tpm": 8}) as lease:
         lease.adjust(rpm=1, tpm=-4)
         monkeypatch.setattr(table, "write", throttle)
-        monkeypatch.setattr(client, "_write", throttle)
 
     assert {"rpm": 97, "tpm": 6} == limiter.available("user-1", "gpt-4")
 
