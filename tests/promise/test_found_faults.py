@@ -132,7 +132,7 @@ def test_credit_beside_a_debit_whose_answer_is_lost_is_applied_once(
     limiter: SyncRateLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A credit is never sent again."""
-    table, client = limiter.repository.scope.table, limiter._client
+    table = limiter.repository.scope.table
     another = SyncRateLimiter(limiter.repository)
     write, lost = table.write, []
 
