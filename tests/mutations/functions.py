@@ -219,10 +219,11 @@ def _owes(part: Add) -> bool:
 def unconditional(commit: Real) -> Real:
     """Take from several shards without the conditions of each shard."""
 
-    async def carry_out(self: Any, operations: Any, *of: Any, **how: Any) -> bool:
-        done: bool = await commit(
-            self, [writes.without_floor(writes.without_floor_where_it_sets(one)) for one in operations], *of, **how
-        )
+    async def carry_out(self: Any, bucket: Any, takes: Any, *of: Any, **how: Any) -> bool:
+        unbounded = {
+            shard: writes.without_floor(writes.without_floor_where_it_sets(one)) for shard, one in takes.items()
+        }
+        done: bool = await commit(self, bucket, unbounded, *of, **how)
         return done
 
     return carry_out

@@ -20,7 +20,7 @@ from tests.mutations.mutation import (
     writer,
     written,
 )
-from tests.simulation.needs import OFTEN_OWN, OWN_BEFORE_QUIET, SEVERAL_LIMITS, SOON_EXPIRED
+from tests.simulation.needs import MANY_CLIENTS, OFTEN_OWN, OWN_BEFORE_QUIET, SEVERAL_LIMITS, SOON_EXPIRED
 from tests.simulation.plan import CONFIG, EXPIRY, OWN, SHARDS, STEP
 from zae_limiter.core import acquire, rebase
 from zae_limiter.schema import bucket_writes
@@ -136,7 +136,8 @@ EXPIRIES = (
         "take that sets an expiry without requiring no debt",
         "a take or rebase sets `ttl` only if no other limit owes, and requires so",
         writer("take", functions.without_solvency),
-        simulation("expiry", SOON_EXPIRED, SEVERAL_LIMITS),
+        # Another client must charge the other limit between the view and the write.
+        simulation("expiry", SOON_EXPIRED, SEVERAL_LIMITS, MANY_CLIENTS),
         promise(ONE_BUCKET),
     ),
     mutation(

@@ -2,13 +2,14 @@
 
 from tests.simulation.plan import EXPIRY, OWN, SHARDS, Plan, scenario_of
 
-CASCADE, SEVERAL_LIMITS = "cascade", "several limits"
+CASCADE, SEVERAL_LIMITS, MANY_CLIENTS = "cascade", "several limits", "at least four clients"
 SOON_EXPIRED, OFTEN_OWN = "buckets that soon expire", "own limits often"
 OWN_BEFORE_QUIET, ALL_CREDITED = "own limits before a quiet interval", "nearly everything taken and credited"
 OWN_MISSING_ONE, CONSTANT_RESHARDING = "own limits without a configured one", "shards split and merged all the time"
 
 _SOON_MS = 4_000
 _SELDOM = 0.05
+_MANY = 4
 
 
 def meets(plan: Plan, needs: frozenset[str]) -> bool:
@@ -23,6 +24,7 @@ _TRAITS = frozenset(
     (
         CASCADE,
         SEVERAL_LIMITS,
+        MANY_CLIENTS,
         SOON_EXPIRED,
         OFTEN_OWN,
         OWN_BEFORE_QUIET,
@@ -39,6 +41,7 @@ def _traits_of(plan: Plan) -> set[str]:
     has = {
         CASCADE: bool(scenario.parents),
         SEVERAL_LIMITS: len(scenario.limits) > 1,
+        MANY_CLIENTS: plan.clients >= _MANY,
         OFTEN_OWN: OWN in plan.faults and scenario.own > _SELDOM,
         OWN_BEFORE_QUIET: bool(scenario.habits.own_before_quiet),
         ALL_CREDITED: bool(scenario.habits.greedy),
