@@ -115,10 +115,8 @@ class BucketClient:
     ) -> Plan | Rejected | None:
         """Return how a request is carried out, or its rejection by the cached view; None if limits must be read.
 
-        ``known`` are limits that were just read; None for cached ones. For the others see ``AcquireRequest``.
-
-        Raises:
-            ValidationError: The request can never be admitted.
+        ``known`` are limits that were just read; None for cached ones. For the others see ``AcquireRequest``. It raises
+        ``ValidationError`` if the request can never be admitted.
         """
         if known is not None:
             memory = self.caches.of(bucket)
