@@ -35,7 +35,7 @@ MOST_COLUMNS = 100
 PAGES = ("*.md", "changelog.d/*.md", "docs/**/*.md", "examples/**/*.md", "bench/**/*.md")
 SOURCES = ("src/**/*.py", "tools/**/*.py", "bench/**/*.py", "tests/**/*.py", "examples/**/*.py")
 # Generated from the async tree, or installed.
-SKIPPED_FOLDERS = {"_sync", ".venv", ".engines", "node_modules"}
+SKIPPED_FOLDERS = {"_sync", ".venv", ".engines", ".versions", "node_modules"}
 # They quote what the check looks for.
 SKIPPED_FILES = {"tests/tools/test_prose.py", "tools/prose.py"}
 
