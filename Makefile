@@ -4,7 +4,7 @@
 
 BIN := $(or $(VENV),.venv)/bin
 
-help: ## what there is
+help: ## list all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 test: ## everything CI runs
@@ -22,10 +22,11 @@ test-cdk: ## make stacks with the real AWS CDK; installs it into .engines/, and 
 
 demo: ## watch the limiter at work
 	@tools/setup.sh
-	@$(BIN)/zae-limiter demo
+	@# Ctrl-C ends it with its summary. The trap keeps the shell alive until then.
+	@trap : INT; $(BIN)/zae-limiter demo || [ $$? -eq 130 ]
 
 .PHONY: record-demo
-record-demo: ## record the demo as the picture of the README, docs/images/demo.svg
+record-demo: ## record the demo as the pictures of the README, docs/images/demo*.svg
 	@tools/setup.sh dev
 	@$(BIN)/python tools/record_demo.py
 

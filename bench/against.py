@@ -2,11 +2,15 @@
 
     bench/run --against REV                     install both, then alternate for 40 rounds
     bench/run --against REV --rounds 60 --at-most 1.03 --only cascade
+    bench/run --against REV --rounds 3 --opcodes    count bytecode instructions instead
 
 Each revision is installed into its own environment. In each round a new process of each revision
 measures every case, and the two alternate in order. A round gives one ratio per case: CPU time of
 this tree divided by that of the other revision. The median of these ratios and its 95 % interval
 are printed. A bound is met if the lower end of the interval is at or below it.
+
+A loaded machine makes CPU times noisy. The number of bytecode instructions (``--opcodes``) is the
+same on every machine, but says nothing about C code and memory.
 
 Each round uses new processes, because memory layout and hash seed change the speed by some percent.
 """
@@ -31,7 +35,7 @@ CONFIDENCE = 0.95
 LEAST_ROUNDS = 40
 
 Times = dict[str, float]
-"""CPU microseconds per call, by case."""
+"""CPU microseconds, or instructions, per call, by case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ def ratios_of(rounds: Sequence[tuple[Times, Times]]) -> dict[str, list[float]]:
 
 
 def table(rounds: Sequence[tuple[Times, Times]], at_most: float) -> str:
-    """Return one line per case: both medians in microseconds, the ratio, its interval, and the verdict."""
-    lines = [f"{'':<34}{'this us':>9}{'other us':>9}{'ratio':>8}{'95 % interval':>17}  at most {at_most}"]
+    """Return one line per case: both medians, the ratio, its interval, and the verdict."""
+    lines = [f"{'':<34}{'this':>9}{'other':>9}{'ratio':>8}{'95 % interval':>17}  at most {at_most}"]
     for case, ratios in ratios_of(rounds).items():
         found = interval_of(ratios)
         ours, theirs = (statistics.median(side[case] for side in sides) for sides in zip(*rounds, strict=True))
@@ -109,7 +113,8 @@ def installed(name: str, source: Path, *, again: bool) -> Path:
     stamp = venv / "installed"
     if again or not stamp.exists():
         print(f"bench: installing {name}", file=sys.stderr, flush=True)
-        if not python.exists():
+        # Without its stamp, an environment may be incomplete, because its creation was interrupted.
+        if not stamp.exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
         subprocess.run(
             [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--force-reinstall"]
@@ -137,6 +142,7 @@ def exported(commit: str) -> Path:
 def measured(python: Path, options: argparse.Namespace, number: int) -> Times:
     """Measure every case once, in a new process."""
     command = [python, WORKER, "--calls", options.calls, "--order", options.seed + number, "--only", options.only]
+    command += ["--opcodes"] if options.opcodes else []
     # Each tree must only be imported from its own environment.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
@@ -154,6 +160,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--at-most", type=float, default=1.03, metavar="RATIO", help="largest allowed ratio (1.03)")
     parser.add_argument("--only", default="", metavar="TEXT", help="run only cases with this text in their name")
     parser.add_argument("--seed", type=int, default=1, help="seed of the order of the cases (1)")
+    parser.add_argument("--opcodes", action="store_true", help="count bytecode instructions, not CPU time")
     return parser.parse_args()
 
 
@@ -162,7 +169,8 @@ def main() -> None:
     commit = commit_of(options.against)
     theirs = installed(commit[:12], exported(commit), again=False)
     ours = installed("this", ROOT, again=True)
-    print(f"This tree against {commit[:12]}: CPU time per call, {options.rounds} rounds of new processes", flush=True)
+    what = "bytecode instructions" if options.opcodes else "CPU microseconds"
+    print(f"This tree against {commit[:12]}: {what} per call, {options.rounds} rounds of new processes", flush=True)
     rounds = []
     for number in range(options.rounds):
         pair = [(ours, 0), (theirs, 1)]

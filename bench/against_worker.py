@@ -1,5 +1,8 @@
 """Measure every case of the installed zae-limiter once, and print the CPU microseconds per call as JSON.
 
+With ``--opcodes``, count the bytecode instructions of this thread per call instead. The count does
+not depend on the load of the machine.
+
 ``against.py`` runs it in the environments of two revisions, so it only uses the public API.
 """
 
@@ -9,11 +12,14 @@ import gc
 import json
 import os
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import canned
 import ours
@@ -118,16 +124,44 @@ def cpu_us(opened: Opened, calls: int) -> float:
     return min(found)
 
 
+class OpcodeCounter:
+    """Counts the bytecode instructions of the calling thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> Callable[[FrameType, str, Any], Any]:
+        """Count an instruction, and ask for those of every function that is called."""
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self.count += event == "opcode"
+        return self.trace
+
+
+def opcodes(opened: Opened, calls: int) -> float:
+    """Return the bytecode instructions per call, on an empty store after a warm-up."""
+    counter = OpcodeCounter()
+    with opened() as run:
+        run(WARM_UP)
+        sys.settrace(counter.trace)
+        try:
+            run(calls)
+        finally:
+            sys.settrace(None)
+    return counter.count / calls
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=4_000, help="calls per measurement on memory (4000)")
     parser.add_argument("--order", type=int, default=1, help="seed of the order of the cases (1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="run only cases with this text in their name")
+    parser.add_argument("--opcodes", action="store_true", help="count bytecode instructions, not CPU time")
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
+    measure = opcodes if options.opcodes else cpu_us
     os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
     names = [name for name in cases("") if options.only in name]
     networked = any(name.startswith("DynamoDB") for name in names)
@@ -138,7 +172,7 @@ def main() -> None:
         found = {}
         for name in order:
             opened, divisor = chosen[name]
-            found[name] = cpu_us(opened, max(1, options.calls // divisor))
+            found[name] = measure(opened, max(1, options.calls // divisor))
     print(json.dumps({name: found[name] for name in chosen}))
 
 

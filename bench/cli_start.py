@@ -16,7 +16,7 @@ _CALLS = {
     _HELP: ["--help"],
     "zae-limiter entity --help": ["entity", "--help"],
     "zae-limiter deploy --help": ["deploy", "--help"],
-    "zae-limiter namespace list (a file)": ["namespace", "list", "--url", "sqlite:///bench.db"],
+    "zae-limiter namespace register (a file)": ["namespace", "register", "default", "--url", "sqlite:///bench.db"],
 }
 
 

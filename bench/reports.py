@@ -4,6 +4,10 @@ An acquire is due every 10 ms. Its latency counts from the time it was due. So a
 delays every acquire that came due meanwhile. Each report alternates with a control of the same
 length without a report.
 
+On a loaded machine the latency mostly shows other processes. So *CPU excess* compares the CPU time
+that this process used between two acquires, on all its threads. If the event loop is blocked, this
+process computes meanwhile. If another process runs, it does not.
+
 Four columns show what else may have delayed an acquire. The longest garbage collection is of any
 generation. The longest CPU wait is how long the event loop was ready to run while other processes
 ran. The time that the hypervisor has stolen from this machine is a sum over all cores. These two
@@ -52,6 +56,7 @@ class Traffic:
         self._buckets = buckets
         self._number = 0
         self.longest_wait_ms = 0.0
+        self.cpu_delay_ms = 0.0
 
     async def beside(self, report: Report) -> tuple[float, list[float]]:
         """Run a report during the traffic; return its seconds and the latencies in milliseconds."""
@@ -68,7 +73,8 @@ class Traffic:
     async def _drive(self, latencies_ms: list[float]) -> None:
         due_s = time.perf_counter()
         waited_ms = _cpu_wait_ms()
-        self.longest_wait_ms = 0.0
+        self.longest_wait_ms = self.cpu_delay_ms = 0.0
+        spent_ms = time.process_time() * 1000
         while True:
             due_s += _DUE_EVERY_S
             await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
@@ -77,6 +83,8 @@ class Traffic:
             latencies_ms.append((time.perf_counter() - due_s) * 1000)
             before_ms, waited_ms = waited_ms, _cpu_wait_ms()
             self.longest_wait_ms = max(self.longest_wait_ms, waited_ms - before_ms)
+            before_ms, spent_ms = spent_ms, time.process_time() * 1000
+            self.cpu_delay_ms = max(self.cpu_delay_ms, spent_ms - before_ms)
 
     async def acquire(self, number: int) -> None:
         async with self._limiter.acquire(f"user-{number:06}", _RESOURCE, _TAKEN):
@@ -102,14 +110,25 @@ class Line:
     stolen_ms: list[float] = field(default_factory=list)
     beside: list[list[float]] = field(default_factory=list)
     control: list[list[float]] = field(default_factory=list)
+    cpu_excess_ms: list[float] = field(default_factory=list)
 
     def print(self) -> None:
         excess_ms = [max(ours) - max(control) for ours, control in zip(self.beside, self.control, strict=True)]
         pauses_ms = [pause_ms for one in self.collections for pause_ms in one.pauses_ms]
         noise = (max(pauses_ms, default=0.0), max(self.waits_ms), max(self.stolen_ms))
-        found = (_highest(self.control), _highest(self.beside), min(excess_ms), max(excess_ms), *noise)
+        found = (
+            _highest(self.control),
+            _highest(self.beside),
+            min(excess_ms),
+            max(excess_ms),
+            max(self.cpu_excess_ms),
+            *noise,
+        )
         full = f"{sum(one.full for one in self.collections)}, {sum(one.full for one in self.control_collections)}"
-        verdict = "met" if max(excess_ms) <= _GOAL_MS else "MISSED"
+        if max(excess_ms) <= _GOAL_MS:
+            verdict = "met"
+        else:
+            verdict = "met by CPU" if max(self.cpu_excess_ms) <= _GOAL_MS else "MISSED"
         texts = " ".join(f"{ms:>12.1f}" for ms in found)
         print(f"{self.title:<34} {max(self.spent_s):>7.1f} {texts} {full:>8}", verdict)
 
@@ -186,12 +205,14 @@ async def _measure(store: str, url: str, options: argparse.Namespace) -> None:
                 spent_s, beside = await traffic.beside(report)
             line.collections.append(collections)
             line.waits_ms.append(traffic.longest_wait_ms)
+            cpu_delay_ms = traffic.cpu_delay_ms
             line.stolen_ms.append(_stolen_ms() - stolen_ms)
             # Nor is one that the report has made due the control's: it would hide what the report delays.
             gc.collect()
             with Collections() as collections:
                 _, control = await traffic.beside(lambda s=spent_s: asyncio.sleep(max(_SHORTEST_CONTROL_S, s)))
             line.control_collections.append(collections)
+            line.cpu_excess_ms.append(cpu_delay_ms - traffic.cpu_delay_ms)
             line.spent_s.append(spent_s)
             line.beside.append(beside)
             line.control.append(control)
@@ -205,8 +226,18 @@ def main() -> None:
     options = _arguments()
     print(f"Acquires due every 10 ms beside reports on {options.buckets:,} buckets; latency from the due time, in ms")
     print(f"Goal: no acquire waits more than {_GOAL_MS:.0f} ms longer than in the control of the same round.")
+    print("'met by CPU': only on the clock of this process. Other processes delayed the acquires further.")
     print()
-    heads = ("control, max", "beside, max", "least excess", "most excess", "longest GC", "CPU wait", "stolen")
+    heads = (
+        "control, max",
+        "beside, max",
+        "least excess",
+        "most excess",
+        "CPU excess",
+        "longest GC",
+        "CPU wait",
+        "stolen",
+    )
     print(f"{'':<34} {'s each':>7} {' '.join(f'{head:>12}' for head in heads)} {'full GCs':>8}")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         asyncio.run(_measure("memory", "memory://", options))

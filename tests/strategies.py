@@ -17,8 +17,18 @@ def _names(first: str, rest: str, longest: int) -> st.SearchStrategy[str]:
     return st.builds(str.__add__, st.sampled_from(first), tails)
 
 
-entity_ids = _names(_ALNUM, _ALNUM + "_.@:+=-", 256)
-resources = _names(string.ascii_letters, _ALNUM + "_-./", 64)
+_SIGNS = "_-./:@+|="
+_PARTS = [*_SIGNS, "a", "0", "BUCKET", "ENTITY", "SYSTEM", "AUDIT", "CONFIG", "RESOURCE"]
+
+
+def _keylike(first: str) -> st.SearchStrategy[str]:
+    """Return names that look like parts of keys, so that a key which is split in the wrong place is noticed."""
+    tails = st.lists(st.sampled_from(_PARTS), max_size=12).map("".join)
+    return st.builds(str.__add__, st.sampled_from(first), tails)
+
+
+entity_ids = _names(_ALNUM, _ALNUM + _SIGNS, 256) | _keylike("a0")
+resources = _names(string.ascii_letters + "@", _ALNUM + _SIGNS, 128) | _keylike("a@")
 limit_names = _names(string.ascii_letters, _ALNUM + "_-.", 64).filter(
     lambda name: name != "wcu" and name not in USAGE_ATTRIBUTES and not name.startswith("s_")
 )
@@ -47,7 +57,12 @@ def limit_sets(min_size: int = 1, max_size: int = 5) -> st.SearchStrategy[tuple[
 
 _versions = st.integers(1, 1_000)
 _live_records = st.builds(
-    ConfigRecord, limit_sets(min_size=0, max_size=3), _versions, st.none() | st.sampled_from(OnUnavailable)
+    ConfigRecord,
+    limit_sets(min_size=0, max_size=3),
+    _versions,
+    st.none() | st.sampled_from(OnUnavailable),
+    st.just(False),
+    st.booleans(),
 )
 _tombstones = st.builds(ConfigRecord, st.just(()), _versions, st.none(), st.just(True))
 config_records = _live_records | _tombstones

@@ -10,6 +10,7 @@ output, so that their closing line ends the output of a clean run.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -68,11 +69,25 @@ TESTS = Check("tests", f"pytest -n {WORKERS + 1} --dist worksteal --ignore tests
 CHECKS = (*QUICK, TESTS)
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of the checks, in which Python keeps bytecode.
+
+    Tests start hundreds of processes, and each would compile the package again.
+    """
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run_quietly(check: Check) -> Result:
     """Run a check and keep its output."""
     started = time.monotonic()
     done = subprocess.run(
-        check.arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        check.arguments,
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     result = Result(check, done.returncode == 0, time.monotonic() - started, done.stdout)
     report(result)
@@ -82,7 +97,7 @@ def run_quietly(check: Check) -> Result:
 def run_aloud(check: Check) -> Result:
     """Run a check and show its output."""
     started = time.monotonic()
-    done = subprocess.run(check.arguments, cwd=ROOT, check=False)
+    done = subprocess.run(check.arguments, cwd=ROOT, env=environment(), check=False)
     return Result(check, done.returncode == 0, time.monotonic() - started)
 
 

@@ -45,9 +45,13 @@ INTRODUCTION = f"""\
 
 - **Data goes to stdout; notes, progress and errors go to stderr.** Tables are drawn in a terminal
   and are plain when piped. `--json` prints JSON for programs.
-- **Errors are one line** that says what to do.
+- **Errors are one line** that says what to do. A mistyped command or option suggests similar ones.
+- **Deletions ask first.** `--yes` skips the question. Without a terminal, a deletion needs `--yes`.
+  `namespace delete` only warns then, because a namespace can be recovered.
+- **Reading creates nothing.** Only commands that write create a SQLite file. All others report a
+  missing one, with exit code {FAILED}.
 - **Select a limiter** on AWS with `--name`, or any store with `--url`. With neither, commands that
-  read and write data use `ZAE_LIMITER_URL`, else a SQLite file of your own.
+  read and write data use `ZAE_LIMITER_URL`, else a SQLite file in your data directory.
 
 ## Exit codes
 

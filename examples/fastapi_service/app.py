@@ -106,10 +106,11 @@ async def stream(question: Question, lease: Taken) -> StreamingResponse:
         used = 0
         try:
             async for word in model(question):
+                lease.commit()  # from the first word on, the caller pays, also after a disconnect
                 used += TOKENS_A_WORD
                 yield word
-        finally:  # also if the caller disconnects
-            await lease.adjust(tpm=used - ESTIMATE)
+        finally:
+            lease.adjust(tpm=used - ESTIMATE)
 
     return StreamingResponse(answer(), media_type="text/plain")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zae_limiter._async.builder import RepositoryBuilder
-    from zae_limiter._async.limiter.lease import Lease, LeaseEntry
+    from zae_limiter._async.limiter.lease import Lease
+    from zae_limiter._async.limiter.lease_facts import LeaseEntry
     from zae_limiter._async.limiter.limiter import RateLimiter
     from zae_limiter._async.protocol import RepositoryProtocol
     from zae_limiter._async.repository import Repository
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.config import ResolvedLimits
     from zae_limiter.core.entity import Entity
     from zae_limiter.core.errors import (
+        AmountExceedsCapacityError,
         CorruptItemError,
         EntityError,
         EntityExistsError,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         InfrastructureNotFoundError,
         InvalidIdentifierError,
         InvalidNameError,
+        KindNotAllowedError,
         LeaseExpiredError,
         LocalAwsError,
         MissingExtraError,
@@ -46,20 +49,20 @@ if TYPE_CHECKING:
         StackCreationError,
         StackOperationError,
         StorageError,
+        UnknownKindError,
         UnsupportedByBackendError,
         ValidationError,
         VersionError,
         VersionMismatchError,
         ZAELimiterError,
     )
-    from zae_limiter.core.limit import Limit
+    from zae_limiter.core.limit import Limit, LimitName
     from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
         BackendCapabilities,
         BucketState,
         CacheStats,
         EntityCapacity,
-        LimitName,
         LimitStatus,
         OnUnavailable,
         ResourceCapacity,
@@ -69,52 +72,19 @@ if TYPE_CHECKING:
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
     from zae_limiter.process import renew_clients
-    from zae_limiter.visualization.formatting import UsageFormatter, format_usage_snapshots
+    from zae_limiter.visualization.factory import SnapshotFormatter, UsageFormatter, format_usage_snapshots
     from zae_limiter.visualization.page import HtmlFormatter
     from zae_limiter.visualization.plot import PlotFormatter
     from zae_limiter.visualization.table import CsvFormatter, TableFormatter
 
     __version__: str
 
-_ERRORS = [
-    "CorruptItemError",
-    "EntityError",
-    "EntityExistsError",
-    "EntityHasChildrenError",
-    "EntityNotFoundError",
-    "IncompatibleSchemaError",
-    "InfrastructureError",
-    "InfrastructureNotFoundError",
-    "InvalidIdentifierError",
-    "InvalidNameError",
-    "LeaseExpiredError",
-    "LocalAwsError",
-    "MissingExtraError",
-    "NamespaceNotFoundError",
-    "NamespaceStateError",
-    "NoLimitsInForceError",
-    "RateLimitError",
-    "RateLimitExceeded",
-    "RateLimiterUnavailable",
-    "RepositoryClosedError",
-    "StackAlreadyExistsError",
-    "StackCreationError",
-    "StackOperationError",
-    "StorageError",
-    "UnsupportedByBackendError",
-    "ValidationError",
-    "VersionError",
-    "VersionMismatchError",
-    "ZAELimiterError",
-]
-
 _MODULES = {
-    **dict.fromkeys(_ERRORS, "core.errors"),
     **dict.fromkeys(("Clock", "SystemClock"), "clock"),
     **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
     "ResolvedLimits": "core.config",
     "Entity": "core.entity",
-    "Limit": "core.limit",
+    **dict.fromkeys(("Limit", "LimitName"), "core.limit"),
     "Namespace": "core.namespace",
     **dict.fromkeys(
         (
@@ -122,7 +92,6 @@ _MODULES = {
             "BucketState",
             "CacheStats",
             "EntityCapacity",
-            "LimitName",
             "LimitStatus",
             "OnUnavailable",
             "ResourceCapacity",
@@ -133,7 +102,8 @@ _MODULES = {
     **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
     "LimiterInfo": "infra.discovery",
     "StackOptions": "infra.options",
-    **dict.fromkeys(("Lease", "LeaseEntry"), "_async.limiter.lease"),
+    "Lease": "_async.limiter.lease",
+    "LeaseEntry": "_async.limiter.lease_facts",
     "RateLimiter": "_async.limiter.limiter",
     "Repository": "_async.repository",
     "RepositoryBuilder": "_async.builder",
@@ -143,14 +113,16 @@ _MODULES = {
     "SyncRepository": "_sync.repository",
     "SyncRepositoryBuilder": "_sync.builder",
     "SyncRepositoryProtocol": "_sync.protocol",
-    **dict.fromkeys(("UsageFormatter", "format_usage_snapshots"), "visualization.formatting"),
+    **dict.fromkeys(("SnapshotFormatter", "UsageFormatter", "format_usage_snapshots"), "visualization.factory"),
     "renew_clients": "process",
     "HtmlFormatter": "visualization.page",
     "PlotFormatter": "visualization.plot",
     **dict.fromkeys(("CsvFormatter", "TableFormatter"), "visualization.table"),
 }
+"""The modules of all public names but the errors, which are in ``core.errors``."""
 
 __all__ = [
+    "AmountExceedsCapacityError",
     "AuditAction",
     "AuditEvent",
     "BackendCapabilities",
@@ -171,6 +143,7 @@ __all__ = [
     "InfrastructureNotFoundError",
     "InvalidIdentifierError",
     "InvalidNameError",
+    "KindNotAllowedError",
     "Lease",
     "LeaseEntry",
     "LeaseExpiredError",
@@ -196,6 +169,7 @@ __all__ = [
     "RepositoryProtocol",
     "ResolvedLimits",
     "ResourceCapacity",
+    "SnapshotFormatter",
     "StackAlreadyExistsError",
     "StackCreationError",
     "StackOperationError",
@@ -209,6 +183,7 @@ __all__ = [
     "SyncRepositoryProtocol",
     "SystemClock",
     "TableFormatter",
+    "UnknownKindError",
     "UnsupportedByBackendError",
     "UsageFormatter",
     "UsageSnapshot",
@@ -229,9 +204,9 @@ if not TYPE_CHECKING:
         if name == "__version__":
             globals()[name] = import_module("importlib.metadata").version("zae-limiter")
             return globals()[name]
-        if name not in _MODULES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'core.errors')}"), name)
         # Python calls this function only for missing names, so a stored name is looked up once.
         globals()[name] = value
         return value

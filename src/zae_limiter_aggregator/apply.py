@@ -26,7 +26,7 @@ from zae_limiter.core.outcome import (
     Unavailable,
     WriteOutcome,
 )
-from zae_limiter.schema import keys, namespace_item, usage_item
+from zae_limiter.schema import keys, namespace_item, usage_item, version_item
 from zae_limiter.schema.operations import ItemExists, Key, Operation, Update, Write
 from zae_limiter_aggregator.plan import Count, Merge, Rules, Split, addition
 from zae_limiter_aggregator.records import BucketRecord
@@ -106,6 +106,16 @@ def drive(asking: TableDialogue[T], answer_to: Callable[[Ask], TableAnswer]) -> 
             result: T = end.value
             return result
         answer = answer_to(ask)
+
+
+def stored_kinds() -> TableDialogue[Mapping[str, str]]:
+    """Read which kinds of items the table may store, each with a version that knows it.
+
+    Raises:
+        CorruptItemError: The version record is damaged.
+    """
+    (found,) = yield Read((version_item.key(),), False)
+    return {} if found is None else version_item.kinds_of(found)
 
 
 def count(counts: Sequence[Count], rules: Rules, context: ApplyContext) -> TableDialogue[Counted]:

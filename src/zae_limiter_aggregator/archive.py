@@ -9,7 +9,7 @@ none. The ``event_id`` identifies such duplicates.
 import gzip
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.timestamp import utc_from_ms
@@ -54,5 +54,5 @@ class Archive:
 
 
 def _line(expired: ExpiredEvent) -> str:
-    told = {"namespace_id": expired.namespace_id, **asdict(expired.event)}
+    told = {"namespace_id": expired.namespace_id, **expired.event.to_dict()}
     return json.dumps(told, ensure_ascii=False, separators=(",", ":"))

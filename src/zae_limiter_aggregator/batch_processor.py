@@ -13,8 +13,15 @@ from itertools import count as numbers_from
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable, ValidationError
-from zae_limiter_aggregator.apply import ApplyContext, Counted, TableDialogue, count, merge, split
+from zae_limiter.core.errors import (
+    CorruptItemError,
+    RateLimiterUnavailable,
+    UnknownKindError,
+    ValidationError,
+    ZAELimiterError,
+)
+from zae_limiter.core.version import unknown_kind
+from zae_limiter_aggregator.apply import ApplyContext, Counted, TableDialogue, count, merge, split, stored_kinds
 from zae_limiter_aggregator.plan import Count, Memories, Merge, Rules, Survey, plan
 from zae_limiter_aggregator.records import Batch, ExpiredEvent, read_all
 
@@ -58,12 +65,12 @@ class BatchReport:
     changes: int
     ignored: int
     damaged: int
-    snapshots: int
-    splits: int
-    merges: int
-    archived: int
-    troubles: Sequence[Trouble]
-    first_failure: str | None
+    snapshots: int = 0
+    splits: int = 0
+    merges: int = 0
+    archived: int = 0
+    troubles: Sequence[Trouble] = ()
+    first_failure: str | None = None
     set_aside: int = 0
 
     def response(self) -> dict[str, Any]:
@@ -98,9 +105,16 @@ class Worker:
         self._context = ApplyContext(numbers_from(first_nonce), table.now)
 
     def work(self, records: Sequence[Mapping[str, Any]], remaining_s: Callable[[], float]) -> BatchReport:
-        """Process the records of a delivery, as far as there is time."""
+        """Process the records of a delivery, as far as there is time.
+
+        If the table stores a kind of items that this function would misread, nothing is processed. The delivery is then
+        repeated, so that an update of the function loses nothing.
+        """
         reserve_s = remaining_s() * _RESERVED
         batch = read_all(records)
+        refusal = self._refusal(batch, lambda: remaining_s() > reserve_s)
+        if refusal is not None:
+            return _refused(batch, len(records), refusal)
         planned = plan(batch, self._memories, self._rules, self._table.now()[1])
         effects = _Effects(self._table, planned.rules, self._context, lambda: remaining_s() > reserve_s)
         # Split first, because a throttled shard cannot wait. Merge last, because a merge can.
@@ -121,6 +135,17 @@ class Worker:
             first_failure=_first(batch, effects.failed),
             set_aside=len(batch.damaged) + effects.set_aside,
         )
+
+    def _refusal(self, batch: Batch, in_time: Callable[[], bool]) -> ZAELimiterError | None:
+        """Return why this function must not process a batch: an unknown kind of items, or no answer; None if it may."""
+        if not batch.changes:
+            return None
+        try:
+            kinds = self._table.run(stored_kinds(), in_time)
+        except ZAELimiterError as error:
+            return error
+        unknown = unknown_kind(kinds)
+        return None if unknown is None else UnknownKindError(unknown, kinds[unknown], "of this aggregator")
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
         """Survey a bucket and remember the result; a failed survey also counts as its turn."""
@@ -191,6 +216,18 @@ class _Effects:
         self.troubles.append(Trouble(_named(counts), error, again=True))
         self.failed.update(sequence for one in counts for sequence in one.changes)
         return added
+
+
+def _refused(batch: Batch, records: int, error: ZAELimiterError) -> BatchReport:
+    """Return the report of a delivery that is not processed and has to be repeated as a whole."""
+    return BatchReport(
+        records=records,
+        changes=len(batch.changes),
+        ignored=batch.ignored,
+        damaged=len(batch.damaged),
+        troubles=[Trouble("kinds of stored items", error, again=True)],
+        first_failure=next(iter(batch.order.values()), None),
+    )
 
 
 def _named(counts: Sequence[Count]) -> str:

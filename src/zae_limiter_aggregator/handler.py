@@ -4,28 +4,23 @@ A container makes its clients once, and remembers what it saw of shards for the 
 """
 
 import os
+import sys
+import time
 from functools import cache
 from random import getrandbits
+from types import ModuleType
 from typing import Any
 
 import botocore.session
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
 
 from zae_limiter_aggregator.archive import Archive
 from zae_limiter_aggregator.batch_processor import BatchReport, Worker
 from zae_limiter_aggregator.client import AggregatorTable
+from zae_limiter_aggregator.report_lines import ReportLines
 from zae_limiter_aggregator.settings import TABLE_NAME, AggregatorSettings
 from zae_limiter_aggregator.transport import caller_of
 
-_NAME = "zae-limiter"
 _NONCE_BITS = 60
-
-logger = Logger(service=os.environ.get("POWERTOOLS_SERVICE_NAME", _NAME))
-metrics = Metrics(
-    namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", _NAME),
-    service=os.environ.get("POWERTOOLS_SERVICE_NAME", _NAME),
-)
 
 
 @cache
@@ -54,16 +49,24 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 def _tell(report: BatchReport, context: Any) -> None:
     """Log the results and failures of a batch, and publish metrics."""
     request_id = getattr(context, "aws_request_id", None)
-    for trouble in report.troubles:
-        logger.error(
-            trouble.what,
-            extra={"error": repr(trouble.error), "delivered_again": trouble.again, "request_id": request_id},
-        )
-    logger.info("batch", extra={**report.counts(), "request_id": request_id})
-    for name, value in report.counts().items():
-        metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
-    metrics.flush_metrics()
+    lines = ReportLines.of(os.environ).lines(report, request_id, time.time_ns() // 1_000_000)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    # Lambda freezes the process after the response, with what is still in the buffer.
+    sys.stdout.flush()
 
+
+class HandlerModule(ModuleType):
+    """This module, which can be called as its handler.
+
+    So ``from zae_limiter_aggregator import handler`` is a handler, although the module has the same name.
+    """
+
+    def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
+        """Process a batch, and report."""
+        return handler(event, context)
+
+
+sys.modules[__name__].__class__ = HandlerModule
 
 # Lambda gives a starting container a full processor. So make the clients now, not at the first
 # batch.

@@ -46,6 +46,22 @@ class BucketRecord(NamedTuple):
     writes: int
 
 
+class ParsedBucketLimit(NamedTuple):
+    """One limit of a change: what was taken from it, minus what was given back."""
+
+    limit_name: str
+    spent_milli: int
+
+
+class ConsumptionDelta(NamedTuple):
+    """What one change adds to the usage of one limit, and when; negative if more was given back than taken."""
+
+    bucket: keys.BucketKey
+    limit_name: str
+    spent_milli: int
+    at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class BucketChange:
     """What was taken from one shard of a bucket, minus what was given back, by limit.
@@ -60,6 +76,16 @@ class BucketChange:
     spent_milli: Mapping[str, int]
     writes: int
     standing: BucketRecord | None = None
+
+    @property
+    def limits(self) -> tuple[ParsedBucketLimit, ...]:
+        """The limits that were taken from or given back to."""
+        return tuple(ParsedBucketLimit(name, milli) for name, milli in self.spent_milli.items())
+
+    @property
+    def deltas(self) -> tuple[ConsumptionDelta, ...]:
+        """What the change adds to the usage of each limit."""
+        return tuple(ConsumptionDelta(self.bucket, *limit, self.at_ms) for limit in self.limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from zae_limiter import (
     RateLimiter,
     RateLimiterUnavailable,
     Repository,
+    RepositoryClosedError,
     StackOptions,
     StorageError,
     UnsupportedByBackendError,
@@ -17,6 +18,7 @@ from zae_limiter import (
 )
 from zae_limiter._async.admin import ADMIN_VERBS
 from zae_limiter._async.deprecated import LateRepository
+from zae_limiter.infra.given_options import GivenOptions
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -62,18 +64,18 @@ class TestOptions:
         chosen = getattr(begun, name)(CHOICES[name])
 
         assert begun is chosen
-        assert StackOptions(**{name: CHOICES[name]}) == chosen._options()
+        assert GivenOptions({name: CHOICES[name]}) == chosen._given()
 
     def test_builder_without_stack_options_has_none(self):
         """None is not the same as all defaults: an existing stack is left unchanged."""
-        assert builder().namespace("tenant").config_cache_ttl(5).auto_update(True)._options() is None
+        assert builder().namespace("tenant").config_cache_ttl(5).auto_update(True)._given() is None
 
     def test_single_option_takes_precedence_over_stack_options(self):
         """The order of the calls makes no difference."""
         options = StackOptions(lambda_memory=128, lambda_timeout=30)
-        chosen = builder().lambda_memory(512).stack_options(options)._options()
+        chosen = builder().lambda_memory(512).stack_options(options)._given()
 
-        assert StackOptions(lambda_memory=512, lambda_timeout=30) == chosen
+        assert StackOptions(lambda_memory=512, lambda_timeout=30) == chosen.over(None)
 
     def test_builder_sets_the_settings_of_the_client(self):
         """The builder also sets the options that concern only the client."""
@@ -102,7 +104,9 @@ class TestInvalidOptions:
         ("chosen", "field"),
         [
             (builder().lambda_memory(64), "lambda_memory"),
-            (builder().create_iam(False), "create_iam"),
+            (builder().create_iam(False).enable_aggregator().aggregator_role_arn(None), "create_iam"),
+            (builder().stack_options(StackOptions()).create_iam(False), "create_iam"),
+            (builder().create_iam(False).create_iam_roles(), "create_iam_roles"),
             (builder().stack_options({"lambda_memory": 512}), "stack_options"),
             (builder().namespace("no spaces"), "namespace"),
             (builder().auto_update("yes"), "auto_update"),
@@ -145,6 +149,23 @@ class TestEmbeddedStores:
             with pytest.raises(UnsupportedByBackendError, match="ensure_infrastructure"):
                 await one.ensure_infrastructure()
 
+    @pytest.mark.parametrize("verb", ["create_stack", "delete_stack"])
+    async def test_stack_methods_of_an_embedded_store_raise_with_a_hint(self, repo, verb):
+        """An embedded store has no stack; it stays open."""
+        with pytest.raises(UnsupportedByBackendError, match=verb) as refused:
+            await getattr(repo, verb)()
+
+        assert "opening it creates it" in str(refused.value) or "delete its file" in str(refused.value)
+        assert await repo.ping()
+
+    @pytest.mark.parametrize("verb", ["create_stack", "delete_stack"])
+    async def test_stack_methods_of_a_closed_repository_raise(self, repo, verb):
+        """As every method does after ``close()``."""
+        await repo.close()
+
+        with pytest.raises(RepositoryClosedError):
+            await getattr(repo, verb)()
+
 
 class TestDeprecatedConstructors:
     @pytest.mark.parametrize("kind", [Repository, RateLimiter])
@@ -166,7 +187,7 @@ class TestDeprecatedConstructors:
             limiter = RateLimiter(name="my-app", region="us-east-1")
 
         assert ("my-app", "my-app") == (limiter.stack_name, limiter.table_name)
-        assert "dynamodb://my-app?region=us-east-1" == limiter.name == limiter.repository.name
+        assert "my-app" == limiter.name == limiter.repository.name
 
     async def test_use_of_an_unopened_deprecated_repository_raises_with_the_fix(self):
         """The error says which call opens the repository."""

@@ -286,3 +286,78 @@ async def test_limit_removed_from_the_parent_during_a_lease_is_not_credited_more
 
     assert {"rpm": 9, "tpm": 1_000} == await left(limiter, "project")
     assert {"rpm": 10, "tpm": 1_000} == await left(limiter, "key-1")
+
+
+@pytest.fixture
+async def repo_without_limits(repo):
+    """A key under a project; no limits are stored at all."""
+    await repo.create_entity("project")
+    for key in ("key-1", "key-2"):
+        await repo.create_entity(key, parent_id="project", cascade=True)
+    return repo
+
+
+async def test_limits_of_a_call_also_apply_to_a_parent_without_stored_limits(repo_without_limits, limiter):
+    """Otherwise such a parent would limit nothing."""
+    for key, amount in (("key-1", 6), ("key-2", 4)):
+        async with limiter.acquire(key, "gpt-4", {"rpm": amount}, [RPM]):
+            pass
+
+    with pytest.raises(RateLimitExceeded) as exceeded:
+        await limiter.acquire("key-2", "gpt-4", {"rpm": 1}, [RPM]).__aenter__()
+
+    assert ["project"] == [violation.entity_id for violation in exceeded.value.violations]
+    assert {"rpm": 0} == await limiter.available("key-2", "gpt-4", [RPM])
+    assert 5 < await limiter.time_until_available("key-2", "gpt-4", {"rpm": 1}, [RPM]) <= 6
+
+
+async def test_limits_of_a_call_do_not_replace_the_stored_limits_of_a_parent(repo_without_limits, limiter):
+    """An operator has chosen the limits of the parent."""
+    await limiter.set_limits("project", [Limit.per_minute("rpm", 100)])
+
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 6}, [RPM]):
+        pass
+    async with limiter.acquire("key-2", "gpt-4", {"rpm": 6}, [RPM]):
+        pass
+
+    assert 88 == (await left(limiter, "project"))["rpm"]
+
+
+async def test_call_under_a_parent_without_limits_takes_from_the_child_alone(repo_without_limits, limiter):
+    """A parent that no limits apply to admits everything."""
+    await limiter.set_limits("key-1", [RPM])
+
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 6}) as lease:
+        entities = [entry.entity_id for entry in lease.entries]
+
+    assert ["key-1"] == entities
+
+
+async def test_limits_of_a_call_apply_to_a_parent_whose_stored_limits_were_just_deleted(repo_without_limits, limiter):
+    """The client still has the deleted limits in its cache."""
+    await limiter.set_limits("project", [Limit.per_minute("rpm", 50)])
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, [RPM]):
+        pass
+    other = RateLimiter(another(repo_without_limits))
+    await other.delete_limits("project")
+    async with other.acquire("key-1", "gpt-4", {"rpm": 1}, [RPM]):
+        pass
+
+    async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, [RPM]) as lease:
+        entities = [entry.entity_id for entry in lease.entries]
+
+    assert ["key-1", "project"] == entities
+
+
+async def test_limit_that_a_parent_gains_during_a_lease_is_given_back(repo_with_children, limiter):
+    """It was taken from the parent by ``consume``, not on entry."""
+    await limiter.set_limits("project", [RPM])
+    lease = limiter.acquire("key-1", "gpt-4", {"rpm": 1})
+    await lease.__aenter__()
+    await limiter.set_limits("project", [RPM, TPM])
+    await lease.consume(tpm=100)
+    inside = await left(limiter, "project")
+    await lease.__aexit__(OSError, OSError(), None)
+
+    assert {"rpm": 9, "tpm": 900} == inside
+    assert {"rpm": 10, "tpm": 1_000} == await left(limiter, "project")

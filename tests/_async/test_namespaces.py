@@ -386,7 +386,7 @@ class TestRunningClient:
         await take(limiter, {"rpm": 60})
         assert {"rpm": 0} == await limiter.available("user-1", "gpt-4")
 
-    async def test_client_reads_the_namespace_record_once_for_all_buckets(self, scoped):
+    async def test_client_reads_the_namespace_and_version_records_once_for_all_buckets(self, scoped):
         """All records are in one partition, which must not be read for every bucket."""
         sizes = []
 
@@ -399,7 +399,7 @@ class TestRunningClient:
         for number in range(3):
             await take(limiter, {"rpm": 1}, entity_id=f"user-{number}")
 
-        assert [7, 6, 6] == sizes
+        assert [8, 6, 6] == sizes
 
     @pytest.mark.parametrize("purged", [False, True])
     async def test_config_change_in_a_deleted_namespace_raises_and_writes_nothing(self, repo, scoped, purged):

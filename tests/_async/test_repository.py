@@ -1,5 +1,6 @@
 """Repository: URLs, options, namespaces and closing."""
 
+import logging
 import sqlite3
 from pathlib import Path
 from random import Random
@@ -25,7 +26,8 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch, tmp_path):
     """No URL in the environment, and a data directory of the test's own."""
-    monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
+    for name in ("ZAE_LIMITER_URL", "ZAEL_STACK", "ZAEL_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
 
@@ -103,6 +105,37 @@ async def test_open_with_a_url_ignores_the_environment_variable(monkeypatch):
     monkeypatch.setenv("ZAE_LIMITER_URL", "sqlite:///from-environment.db")
 
     assert "memory://" == await opened_at("memory://")
+
+
+@pytest.mark.parametrize(
+    ("passed", "variable", "reason"),
+    [
+        ("memory://", "sqlite:///from-environment.db", "it was passed as url"),
+        (None, "memory://", "ZAE_LIMITER_URL is set"),
+        (None, "", "no url was passed, and ZAE_LIMITER_URL is not set"),
+    ],
+)
+async def test_open_logs_once_what_it_opened_and_why(monkeypatch, caplog, passed, variable, reason):
+    """A program that limits by the wrong store can be diagnosed from its log."""
+    monkeypatch.setenv("ZAE_LIMITER_URL", variable)
+    with caplog.at_level(logging.INFO, "zae_limiter"):
+        async with await Repository.open(passed) as repo:
+            shown = repr(repo)
+
+    assert [(f"Opened {shown}, because {reason}", "INFO")] == [
+        (record.getMessage(), record.levelname) for record in caplog.records if record.name == "zae_limiter"
+    ]
+
+
+@pytest.mark.parametrize("variable", ["ZAEL_STACK", "ZAEL_NAMESPACE"])
+async def test_open_without_url_in_the_environment_of_a_stack_raises_and_opens_nothing(monkeypatch, tmp_path, variable):
+    """A file would not share the limits of the stack."""
+    monkeypatch.setenv(variable, "my-app")
+    with pytest.raises(ValidationError, match=rf"{variable} is set, .*dynamodb://"):
+        await Repository.open()
+
+    assert "memory://" == await opened_at("memory://")
+    assert [] == list(tmp_path.rglob("*.db"))
 
 
 @pytest.mark.parametrize("variable", [None, ""])

@@ -17,6 +17,18 @@ async def failing(error):
     raise error
 
 
+class Work:
+    """Work that raises its result if that is an error."""
+
+    def __init__(self, result):
+        self.result = result
+
+    async def complete(self):
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
 @pytest.fixture
 async def parallel():
     opened = Parallel("serial")
@@ -160,10 +172,10 @@ async def test_in_background_skips_the_work_if_no_thread_can_be_started(monkeypa
 
 async def test_finish_without_cancellation_returns_the_result():
     """The work simply runs."""
-    assert "given back" == await finish(lambda: returning("given back"))
+    assert "given back" == await finish(Work("given back"))
 
 
 async def test_finish_of_failing_work_raises_its_error():
     """The caller handles the error."""
     with pytest.raises(KeyError):
-        await finish(lambda: failing(KeyError("failed")))
+        await finish(Work(KeyError("failed")))

@@ -50,6 +50,7 @@ async def test_blocked_request_raises_with_entity_resource_and_cause(failing_lim
 
     error = caught.value
     assert ("user-1", "gpt-4", table_of(failing_limiter).cause) == (error.entity_id, error.resource, error.cause)
+    assert error.stack_name is None, "a file has no stack"
     assert "'user-1'" in str(error)
     assert "the test has cut the connection" in str(error)
 

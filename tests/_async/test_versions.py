@@ -138,7 +138,7 @@ class TestOpening:
     def url(self, tmp_path):
         return f"sqlite:///{tmp_path / 'limiter.db'}"
 
-    @pytest.mark.parametrize("version", ["0.9.0", "2.0.0"])
+    @pytest.mark.parametrize("version", ["0.9.0", "1.0.0", "3.0.0"])
     async def test_opening_a_table_of_an_older_or_newer_schema_raises(self, repo, url, version):
         """The error names the schema of the table."""
         await set_version(repo, VersionRecord(version))
@@ -148,22 +148,22 @@ class TestOpening:
 
     async def test_opening_a_table_that_requires_a_newer_client_raises(self, repo, url):
         """The error names the installed version."""
-        await set_version(repo, VersionRecord("1.0.0", client_min_version="999.0.0"))
+        await set_version(repo, VersionRecord(SCHEMA_VERSION, client_min_version="999.0.0"))
 
         with pytest.raises(VersionMismatchError, match=importlib.metadata.version("zae-limiter")):
             await Repository.open(url)
 
     async def test_opening_a_table_of_a_newer_minor_schema_succeeds(self, repo, url):
         """Minor versions are compatible."""
-        await set_version(repo, VersionRecord("1.9.0", client_min_version="0.0.1"))
+        await set_version(repo, VersionRecord("2.9.0", client_min_version="0.0.1"))
         async with await Repository.open(url) as opened:
             found = await opened.get_version_record()
 
-        assert "1.9.0" == found.schema_version
+        assert "2.9.0" == found.schema_version
 
     async def test_audit_retention_of_the_version_record_applies_to_every_client(self, repo, url):
         """It is set once, at deployment."""
-        await set_version(repo, VersionRecord("1.0.0", audit_retention_days=7))
+        await set_version(repo, VersionRecord(SCHEMA_VERSION, audit_retention_days=7))
         async with await Repository.open(url) as opened:
             await opened.create_entity("user-1")
             other = await opened.namespace("default")

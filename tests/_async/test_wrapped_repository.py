@@ -117,7 +117,7 @@ def test_repository_protocol_is_checked_at_runtime(repo, log):
 
 def test_limiter_of_anything_but_a_repository_raises_with_the_fix(repo, log):
     """It may wrap nothing, something else or itself, or lack methods."""
-    others = "memory://", LoggingRepository(None, log), MagicMock(), IncompleteRepository(repo), RateLimiter(repo)
+    others = LoggingRepository(None, log), MagicMock(), IncompleteRepository(repo), RateLimiter(repo)
     for other in others:
         with pytest.raises(ValidationError, match=r"must come from.*RepositoryProtocol that exposes .* as `wrapped`"):
             RateLimiter(other)

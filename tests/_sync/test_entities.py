@@ -31,6 +31,16 @@ def test_get_entity_returns_the_entity_as_it_was_created(repo):
     assert created.is_child
 
 
+def test_nested_metadata_is_a_copy_of_what_was_given(repo):
+    """Neither the caller's dictionary nor one that was read changes what is stored."""
+    given = {"share": 0.1, "tags": ["a"], "seats": 3}
+    created = repo.create_entity("key", metadata=given)
+    given["tags"].append("changed")
+    (repo.get_entity("key")).metadata["tags"].append("changed")
+
+    assert {"share": 0.1, "tags": ["a"], "seats": 3} == created.metadata == (repo.get_entity("key")).metadata
+
+
 def test_get_entity_of_an_unknown_id_returns_none(repo):
     """An unknown id is not an error."""
     assert repo.get_entity("nobody") is None
@@ -60,7 +70,7 @@ def test_create_with_a_missing_parent_raises_and_writes_nothing(repo):
         ({"parent_id": "key"}, "parent_id"),
         ({"cascade": True}, "cascade"),
         ({"cascade": 1, "parent_id": "org"}, "cascade"),
-        ({"metadata": {"nested": {}}}, "metadata['nested']"),
+        ({"metadata": {"nested": {"a": [float("nan")]}}}, "metadata['nested']['a'][0]"),
         ({"metadata": []}, "metadata"),
         ({"name": 5}, "name"),
     ],

@@ -339,16 +339,48 @@ def test_adjust_below_zero_consumption_raises(limiter):
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])
-def test_lease_method_with_a_limit_that_was_not_acquired_raises(limiter, verb):
-    """A limit that the acquire left out is treated like an unknown one."""
+def test_lease_method_with_a_limit_that_is_not_in_force_raises(limiter, verb):
+    """Nothing is changed for the other limits of the call either."""
     with acquire(limiter, rpm=2) as lease:
-        for name in ("tpm", "unknown", "wcu", ""):
+        for name in ("unknown", "wcu", ""):
             with pytest.raises(ValidationError) as caught:
                 getattr(lease, verb)(**{"rpm": 1, name: 1})
             assert (verb, name) == (caught.value.field, caught.value.value)
 
     assert {"rpm": 2} == lease.consumed
     assert (58, 6_000) == left(limiter)
+
+
+def test_release_of_a_limit_that_was_not_acquired_raises(limiter):
+    """A lease gives back only what it holds."""
+    with acquire(limiter, rpm=2) as lease:
+        with pytest.raises(ValidationError) as caught:
+            lease.release(tpm=1)
+
+    assert ("tpm", 1) == (caught.value.field, caught.value.value)
+    assert (58, 6_000) == left(limiter)
+
+
+def test_adjust_of_a_limit_that_was_not_acquired_is_charged_at_exit(limiter):
+    """Every limit in force can be adjusted: a gateway may learn the tokens only from the answer."""
+    with acquire(limiter, rpm=2) as lease:
+        lease.adjust(tpm=730)
+        consumed = lease.consumed
+
+    assert {"rpm": 2, "tpm": 730} == consumed
+    assert (58, 5_270) == left(limiter)
+
+
+def test_consume_of_a_limit_that_was_not_acquired_takes_and_gives_it_back(limiter):
+    """It belongs to the lease from then on."""
+    lease = acquire(limiter, rpm=2)
+    lease.__enter__()
+    lease.consume(tpm=500)
+    inside = left(limiter)
+    lease.__exit__(OSError, OSError("the model failed"), None)
+
+    assert (58, 5_500) == inside
+    assert (60, 6_000) == left(limiter)
 
 
 @pytest.mark.parametrize("verb", ["adjust", "consume", "release"])

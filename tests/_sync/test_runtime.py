@@ -17,6 +17,18 @@ def failing(error):
     raise error
 
 
+class Work:
+    """Work that raises its result if that is an error."""
+
+    def __init__(self, result):
+        self.result = result
+
+    def complete(self):
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
 @pytest.fixture
 def parallel():
     opened = Parallel("serial")
@@ -160,10 +172,10 @@ def test_in_background_skips_the_work_if_no_thread_can_be_started(monkeypatch):
 
 def test_finish_without_cancellation_returns_the_result():
     """The work simply runs."""
-    assert "given back" == finish(lambda: returning("given back"))
+    assert "given back" == finish(Work("given back"))
 
 
 def test_finish_of_failing_work_raises_its_error():
     """The caller handles the error."""
     with pytest.raises(KeyError):
-        finish(lambda: failing(KeyError("failed")))
+        finish(Work(KeyError("failed")))

@@ -227,7 +227,6 @@ def test_usage_summary_adds_windows_of_one_kind(repo, limiter, clock):
 @pytest.mark.parametrize(
     ("filters", "field"),
     [
-        ({}, "entity_id"),
         ({"entity_id": "a#b"}, "entity_id"),
         ({"resource": "a#b"}, "resource"),
         ({"entity_id": "a", "window_type": "weekly"}, "window_type"),

@@ -1,7 +1,7 @@
 """Runs the handler as Lambda does: a process that reads one event per line and answers each.
 
 Modules that a deployed function lacks cannot be imported here. Only the standard library, botocore,
-powertools, their dependencies and the modules of the deployed package can.
+its dependencies and the modules of the deployed package can.
 """
 
 import json
@@ -10,6 +10,7 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 ABSENT = ("orjson", "httptools", "click", "rich", "platformdirs", "gevent", "boto3", "docker", "ministack", "pytest")
+ABSENT += ("aws_lambda_powertools", "typing_extensions")
 UNDEPLOYED = ("_async", "_sync", "aws", "cli", "infra", "clock", "bucket")
 RESPONSE = "RESPONSE "
 

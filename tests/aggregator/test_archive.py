@@ -2,7 +2,11 @@
 
 import gzip
 import json
+from dataclasses import replace
 
+from hypothesis import given
+
+from tests import strategies as some
 from zae_limiter.core.audit import AuditAction, AuditEvent
 from zae_limiter_aggregator.archive import object_of
 from zae_limiter_aggregator.records import ExpiredEvent
@@ -49,3 +53,15 @@ def test_the_same_events_make_the_same_archive_object():
     # The place where gzip would write the time.
     assert bytes(4) == object_of(events).body[4:8]
     assert 3 == len({object_of(part).key for part in (events, events[:2], events[2:])})
+
+
+@given(some.entity_ids, some.resources)
+def test_archived_names_read_back_unchanged_and_are_in_no_key(entity_id, resource):
+    """A name with slashes does not move an object to another place."""
+    one = expired(0)
+    named = replace(one, event=replace(one.event, entity_id=entity_id, resource=resource))
+    made = object_of([named])
+    told = json.loads(gzip.decompress(made.body))
+
+    assert (entity_id, resource) == (told["entity_id"], told["resource"])
+    assert object_of([one]).key == made.key

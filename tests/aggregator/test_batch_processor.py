@@ -15,7 +15,8 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Throttled
 from zae_limiter.core.usage import Window, window_at
-from zae_limiter.schema import audit_item, usage_item
+from zae_limiter.core.version import VersionRecord
+from zae_limiter.schema import audit_item, usage_item, version_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key, Put, Update
 from zae_limiter_aggregator.apply import Ask, Read, TableAnswer, TableDialogue, Transaction
@@ -237,6 +238,8 @@ def test_an_unexpected_error_in_one_effect_stops_no_other():
     event = scenario.expire(1)
 
     def break_down(ask: Ask) -> TableAnswer | None:
+        if isinstance(ask, Read) and ask.keys == (version_item.key(),):
+            return None
         raise ZeroDivisionError
 
     scenario.table.trouble = break_down
@@ -368,3 +371,27 @@ def test_a_survey_without_time_left_keeps_what_is_known():
         scenario.simulated.now_ms += 60_000
 
     assert [0, 0, 0, 1] == merges
+
+
+def test_a_table_with_an_unknown_kind_is_not_counted_and_delivered_again():
+    """The function would misread its items. Once it is updated, nothing is lost."""
+    scenario = Scenario()
+    scenario.use("user-1", 5)
+    item = version_item.to_item(VersionRecord("1.0.0", kinds={"yak": "9.0.0"}))
+    scenario.table.trouble = lambda ask: [item] if ask == Read((version_item.key(),), False) else None
+
+    refused = scenario.deliver()
+    scenario.table.trouble = lambda ask: None
+    counted = scenario.deliver()
+
+    assert scenario.stream.records[0]["dynamodb"]["SequenceNumber"] == refused.first_failure
+    assert (0, ["yak"]) == (refused.snapshots, [trouble.error.kind for trouble in refused.troubles])
+    assert (None, 2) == (counted.first_failure, counted.snapshots)
+
+
+def test_a_delivery_without_changes_of_buckets_does_not_read_the_kinds():
+    """Only counting depends on them."""
+    scenario = Scenario()
+    scenario.deliver()
+
+    assert [] == scenario.simulated.asked

@@ -176,8 +176,10 @@ def test_handler_splits_shards_at_a_high_write_rate(repo: SyncRepository, table_
 
     shards = [one["shard_count"]["N"] for one in client("dynamodb").scan(TableName=table_name)["Items"] if "rf" in one]
     assert (1, ["2", "2"]) == (answer["splits"], shards)
-    # On a slow machine, more may have been refilled in between.
-    assert all(before[name] <= after[name] for name in ("rpm", "tpm"))
+    # On a slow machine, more may have been refilled in between. The function and the client know the server's time
+    # to the second, and both count by its strict side.
+    a_second_of_refill = {"rpm": 17, "tpm": 1_667}
+    assert all(before[name] <= after[name] + a_second_of_refill[name] for name in ("rpm", "tpm"))
     assert after["rpm"] <= 1_000
 
 
@@ -207,7 +209,7 @@ def test_handler_reports_and_logs_a_failure(table_name: str, function: Function,
     assert [False, True] == [line["delivered_again"] for line in errors]
     assert "NoSuchBucket" in errors[1]["error"]
     (metrics,) = [line for line in function.said if "_aws" in line]
-    assert ([1.0], [2.0], "zae-limiter") == (metrics["damaged"], metrics["troubles"], metrics["service"])
+    assert (1, 2, "zae-limiter") == (metrics["damaged"], metrics["troubles"], metrics["service"])
 
 
 def test_handler_counts_a_forged_record_in_a_metric(function: Function):
@@ -220,7 +222,7 @@ def test_handler_counts_a_forged_record_in_a_metric(function: Function):
 
     assert ([], 1) == (answer["batchItemFailures"], answer.get("set_aside"))
     (metrics,) = [line for line in function.said if "_aws" in line]
-    assert [1.0] == metrics["set_aside"]
+    assert 1 == metrics["set_aside"]
 
 
 def test_handler_accepts_an_empty_batch(function: Function):

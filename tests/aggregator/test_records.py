@@ -1,16 +1,28 @@
 """Changes of a bucket are read from a log row or a stream record."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
 
+from tests import strategies as some
 from tests.aggregator.simulated_table import Stream
-from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.core.audit import AuditAction, AuditEvent, resource_audit_id
 from zae_limiter.schema import audit_item
-from zae_limiter.schema.keys import BucketKey
+from zae_limiter.schema.keys import BucketKey, pk_bucket, sk_state
 from zae_limiter.schema.operations import Change, Key
 from zae_limiter.schema.usage_item import pad_sequence
-from zae_limiter_aggregator.records import BucketChange, BucketRecord, ExpiredEvent, from_log, from_stream, read_all
+from zae_limiter_aggregator.records import (
+    BucketChange,
+    BucketRecord,
+    ConsumptionDelta,
+    ExpiredEvent,
+    ParsedBucketLimit,
+    from_log,
+    from_stream,
+    read_all,
+)
 
 PK = "ns/BUCKET#user-1#gpt-4#2"
 BUCKET = BucketKey("ns", "user-1", "gpt-4", 2)
@@ -48,6 +60,32 @@ def test_a_stream_record_has_the_difference_of_its_images() -> None:
     assert expected == from_stream(record("#STATE", OldImage=old, NewImage=new))
 
 
+@given(some.namespace_ids, some.entity_ids, some.resources, some.shard_ids)
+def test_a_change_belongs_to_the_bucket_that_its_key_names(
+    namespace_id: str, entity_id: str, resource: str, shard_id: int
+) -> None:
+    """This holds for every valid name, in a log and in a stream."""
+    pk = pk_bucket(namespace_id, entity_id, resource, shard_id)
+    bucket = BucketKey(namespace_id, entity_id, resource, shard_id)
+    logged = from_log(Change(7, Key(pk, sk_state()), 0, {"b_rpm_tc": 1}))
+    streamed = from_stream(Stream().add(0, None, {"PK": pk, "SK": sk_state(), "b_rpm_tc": 1}))
+
+    assert isinstance(logged, BucketChange)
+    assert isinstance(streamed, BucketChange)
+    assert [bucket, bucket] == [logged.bucket, streamed.bucket]
+
+
+def test_a_change_lists_its_limits_and_what_each_adds_to_usage() -> None:
+    """The public values of the package are those of a change, by limit."""
+    change = BucketChange(BUCKET, pad_sequence("7"), 3_600_000, {"rpm": -1_000, "tpm": 5_000}, 1)
+
+    assert (ParsedBucketLimit("rpm", -1_000), ParsedBucketLimit("tpm", 5_000)) == change.limits
+    assert (
+        ConsumptionDelta(BUCKET, "rpm", -1_000, 3_600_000),
+        ConsumptionDelta(BUCKET, "tpm", 5_000, 3_600_000),
+    ) == change.deltas
+
+
 def test_a_new_bucket_has_used_its_initial_counters() -> None:
     """The record has no old image."""
     found = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=1)))
@@ -72,6 +110,17 @@ def test_records_of_other_items_are_ignored() -> None:
 
 EVENT = AuditEvent("1704067200000-00000000000000aa", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", "admin")
 SERVICE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+
+
+@given(some.namespace_ids, some.entity_ids | some.resources.map(resource_audit_id))
+def test_an_expired_audit_event_has_the_id_in_its_key(namespace_id: str, audit_id: str) -> None:
+    """This holds for every valid name of an entity or a resource."""
+    event = replace(EVENT, entity_id=audit_id)
+    gone = Stream().add(0, audit_item.to_item(namespace_id, event, 0), None, userIdentity=SERVICE)
+    found = from_stream(gone)
+
+    assert isinstance(found, ExpiredEvent)
+    assert (namespace_id, event) == (found.namespace_id, found.event)
 
 
 @pytest.mark.parametrize("identity", [SERVICE, {"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"}])

@@ -85,6 +85,17 @@ def test_site_is_dark_for_readers_who_prefer_it(browser, site, dark, scheme):
     assert scheme == browser.run("return document.body.dataset.mdColorScheme")
 
 
+def test_site_follows_the_system_when_it_changes_between_visits(browser, site):
+    """A first visit by day does not make the site light by night."""
+    schemes = []
+    for dark in (False, True):
+        browser.open(site, dark=dark)
+        browser.wait_until("document.body.dataset.mdColorScheme")
+        schemes.append(browser.run("return document.body.dataset.mdColorScheme"))
+
+    assert ["default", "slate"] == schemes
+
+
 def test_search_of_the_site_finds_a_word(browser, site):
     """The search is the site's own, and needs no server."""
     browser.open(f"{site}?q=retry_after_header")

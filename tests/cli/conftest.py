@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from zae_limiter import SyncRepository
 from zae_limiter.cli import main
 
 
@@ -21,7 +22,8 @@ def database(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def run(database):
-    """Run a command in this process."""
+    """Run a command in this process. The file exists already and is empty, because reading does not create it."""
+    SyncRepository.open(f"sqlite:///{database}").close()
 
     def invoke(*arguments: str, answers: str | None = None) -> Result:
         return CliRunner().invoke(main, arguments, input=answers, prog_name="zae-limiter", catch_exceptions=False)

@@ -58,6 +58,22 @@ class TestAdmitted:
         assert [0, 0] == codes
         assert 0.2 <= time.monotonic() - started
 
+    def test_acquire_that_waits_outside_a_terminal_prints_one_line_about_it(self, run, monkeypatch):
+        """The line is on stderr. It is not repeated if the tokens are still missing after the wait."""
+        waits = []
+
+        def end_the_third(seconds):
+            waits.append(seconds)
+            if len(waits) == 3:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr("zae_limiter.cli.acquire.wait_for", end_the_third)
+        run(*ONE_AN_HOUR)
+        done = run(*ONE_AN_HOUR, "--wait", "4000")
+
+        assert (130, "", 3) == (done.exit_code, done.stdout, len(waits))
+        assert re.fullmatch(r"Waiting [0-9.]+ s for the tokens \.\.\.\nInterrupted\.\n", done.stderr)
+
 
 class TestRejected:
     def test_a_rejected_acquire_prints_the_exceeded_limit_and_the_retry_time(self, run):
@@ -117,7 +133,10 @@ class TestInvalidArguments:
             (("u", "r", "-c", "rpm:1", "-c", "rpm:1", "-l", "rpm:5"), "'rpm': appears twice"),
             (("u", "r", "-c", "rpm:1", "-l", "rpm:5", "-l", "rpm:6"), "'rpm': appears twice"),
             (("u", "r", "-c", "rpm:-1", "-l", "rpm:5"), "-1"),
-            (("u", "r", "-c", "rpm:6", "-l", "rpm:5"), "more than the capacity of limit 'rpm' (5)"),
+            (
+                ("u", "r", "-c", "rpm:6", "-l", "rpm:5"),
+                "never admitted: 6 of rpm requested for u, but the capacity is 5",
+            ),
             (("u", "r", "-c", "tpm:1", "-l", "rpm:5"), "'tpm'"),
             (("u#1", "r", "-c", "rpm:1", "-l", "rpm:5"), "'u#1': an entity id starts with"),
             (("u", "r#", "-c", "rpm:1", "-l", "rpm:5"), "'r#': a resource starts with"),
@@ -153,7 +172,7 @@ class TestInAShell:
 
     def test_acquire_on_an_unavailable_store_exits_with_69(self, shell, database):
         """Waiting for a locked file ends at the deadline."""
-        shell("available", "user-1", "gpt-4", "-l", "rph:1/h")
+        shell("system", "set-defaults", "-l", "rph:1/h")
         with locked(database):
             done = shell(*ONE_AN_HOUR)
 

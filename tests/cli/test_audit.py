@@ -43,19 +43,31 @@ class TestFilters:
             event["principal"],
         )
 
-    def test_audit_list_without_a_name_shows_changes_of_the_namespace_itself(self, run):
-        """These are its lifecycle and its system defaults, ordered by time."""
+    def test_audit_list_without_a_name_shows_all_changes_of_the_namespace(self, run):
+        """These are its lifecycle, and all changes in it, ordered by time. A column names the subject of each."""
         run("namespace", "register", "globex")
         run("system", "set-defaults", "-l", "rpm:7", "-N", "globex")
-        found = printed_json(run("audit", "list", "--namespace", "globex", "--json"))["events"]
+        run("entity", "create", "user-9", "-N", "globex")
+        words = ("audit", "list", "--namespace", "globex")
+        found = printed_json(run(*words, "--json"))["events"]
 
-        assert ["system_defaults_set", "namespace_registered"] == [event["action"] for event in found]
+        expected = ["entity_created", "system_defaults_set", "namespace_registered"]
+        assert expected == [event["action"] for event in found]
+        assert ["entity created user-9", "system defaults set $SYSTEM", "namespace registered $NAMESPACE:globex"] == [
+            " ".join(line.split()[: len(action.split("_")) + 1])
+            for line, action in zip(changes(run(*words)), expected, strict=True)
+        ]
+
+    @pytest.mark.parametrize("option", ["--entity-id", "-e"])
+    def test_audit_list_of_an_entity_can_name_it_by_an_option(self, run, option):
+        """The option means the same as the argument."""
+        assert run("audit", "list", "user-1").stdout == run("audit", "list", option, "user-1").stdout
 
     def test_audit_list_with_two_filters_is_refused(self, run):
         done = run("audit", "list", "user-1", "--system")
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "pass only one of ENTITY, --system, --of-resource and --of-namespace" in done.stderr
+        assert "pass only one of ENTITY, --entity-id, --system, --of-resource and --of-namespace" in done.stderr
 
 
 class TestPages:
@@ -85,16 +97,17 @@ class TestPages:
         assert 5 == len(printed_json(run("audit", "list", "user-1", "--all", "--json"))["events"])
 
     def test_audit_pages_of_a_namespace_contain_every_event_once(self, run):
-        """Lifecycle events and system defaults are merged into one list."""
+        """The cursor is the id of the last event, and can be given by either option."""
         run("namespace", "register", "acme")
         for rate in range(1, 4):
             run("system", "set-defaults", "-l", f"rpm:{rate}", "-N", "acme")
         whole = printed_json(run("audit", "list", "-N", "acme", "--json"))["events"]
         first = printed_json(run("audit", "list", "-N", "acme", "--limit", "3", "--json"))
-        second = printed_json(run("audit", "list", "-N", "acme", "--cursor", first["next_cursor"], "--json"))
+        second = printed_json(run("audit", "list", "-N", "acme", "--start-event-id", first["next_cursor"], "--json"))
 
         assert 4 == len(whole)
         assert whole == first["events"] + second["events"]
+        assert second == printed_json(run("audit", "list", "-N", "acme", "--cursor", first["next_cursor"], "--json"))
 
     def test_audit_list_with_an_invalid_cursor_prints_one_line(self, run):
         done = run("audit", "list", "user-1", "--cursor", "bogus")

@@ -51,18 +51,22 @@ class TestStoreLocation:
         """Without a URL, stderr names the file in use; stdout has the result alone."""
         monkeypatch.delenv("ZAE_LIMITER_URL")
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        made = run("system", "set-defaults", "-l", "rpd:1/d", "--json")
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--json")
 
         file = tmp_path / "zae-limiter" / "limiter.db"
-        assert f"Using {file} (choose another with --name or --url)\n" == done.stderr
+        assert f"Using {file} (choose another with --name or --url)\n" == made.stderr
+        assert made.stderr == done.stderr
         assert {"rpd": 1} == json.loads(done.stdout)["available"]
 
-    def test_the_url_option_overrides_the_environment(self, run, database, tmp_path):
+    def test_the_url_option_overrides_the_environment(self, run, tmp_path):
         """A location that the user gave is not repeated."""
-        done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--url", f"sqlite:///{tmp_path}/other.db")
+        url = f"sqlite:///{tmp_path}/other.db"
+        done = run("system", "set-defaults", "-l", "rpd:1/d", "--url", url)
 
         assert "" == done.stderr
-        assert (True, False) == ((tmp_path / "other.db").exists(), database.exists())
+        assert "rpd" in run("system", "get-defaults", "--url", url).stdout
+        assert "" == run("system", "get-defaults").stdout
 
     def test_a_memory_url_prints_a_warning_that_nothing_is_kept(self, run):
         """The data of `memory://` is lost when the command ends."""

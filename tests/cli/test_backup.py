@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.cli.aws import invoke
 from tests.cli.test_terminal import command, in_terminal
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 
@@ -142,9 +143,9 @@ def test_restore_of_an_invalid_backup_is_refused_before_the_question(run, store,
     assert "Replace" not in refused.stderr
 
 
-def test_backup_of_a_missing_store_is_refused(run, database, file):
+def test_backup_of_a_missing_store_is_refused(database, file):
     """No file is created."""
-    refused = run("backup", str(file))
+    refused = invoke("backup", str(file))
 
     assert (69, True) == (refused.exit_code, "it does not exist" in refused.stderr)
     assert not database.exists()

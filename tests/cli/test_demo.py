@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from zae_limiter import RateLimiter, Repository
-from zae_limiter.cli.demo import watch
+from zae_limiter.cli.demo import activate_command, watch
 from zae_limiter.cli.demo.live import LiveView, drawing, summary_drawing
 from zae_limiter.cli.demo.metered import read_usage
 from zae_limiter.cli.demo.outage import fail_and_recover
@@ -46,7 +46,7 @@ STANDINGS = [
 ]
 STATES = [StepState.RUNNING, StepState.DONE, StepState.DONE, StepState.FAILED, StepState.WAITING]
 STEP_LINES = [Step(name, state, text) for (name, text), state in zip(STEPS, STATES, strict=True)]
-FRAME = DemoFrame(4.2, 20.0, STANDINGS, STEP_LINES, [f"event {number}" for number in range(20)])
+FRAME = DemoFrame(4.2, 20.0, STANDINGS, STEP_LINES, [f"event {number}" for number in range(40)])
 
 
 def report_with(highest_share: float, used: int = 152_674) -> DemoReport:
@@ -129,7 +129,7 @@ class TestPlan:
 
 
 class TestViews:
-    @pytest.mark.parametrize(("width", "height", "events"), [(80, 24, 4), (160, 45, 16)])
+    @pytest.mark.parametrize(("width", "height", "events"), [(80, 24, 4), (160, 45, 25)])
     def test_demo_live_view_fits_the_terminal(self, width, height, events):
         """Nothing wraps or scrolls, and every project, number, step and event is shown."""
         console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
@@ -142,7 +142,7 @@ class TestViews:
         assert {member.entity_id for member in MEMBERS} <= {line.split()[0] for line in lines if line.split()}
         assert any("-1,234" in line and "1,000" in line and "0.4 s" in line for line in lines)
         assert [f"{MARKS[step.state]} {step}" for step in STEP_LINES] == [line.rstrip() for line in lines[13:18]]
-        assert [f"event {20 - events + number}" for number in range(events)] == [line.rstrip() for line in lines[19:]]
+        assert [f"event {40 - events + number}" for number in range(events)] == [line.rstrip() for line in lines[19:]]
 
     def test_demo_live_view_in_a_wide_terminal_shows_limits_and_their_source(self):
         """Additional columns are shown if there is room."""
@@ -173,6 +173,21 @@ class TestViews:
         rows = [line for line in screen(drawing(FRAME, 0)) if line.strip().startswith("demo-")]
 
         assert [(20, 0), (3, 17), (1, 19)] * 2 == [(row.count("█"), row.count("░")) for row in rows]
+
+    def test_demo_sentences_and_numbers_have_no_colour_that_is_pale_on_white(self):
+        """Green, yellow and cyan are for bars, marks and names of steps. A light terminal shows them too pale."""
+        console = Console(width=80, force_terminal=True, color_system="standard", highlight=False)
+        pale = {"green", "yellow", "cyan"}
+        lines = [
+            *console.render_lines(drawing(FRAME, 4)),
+            *console.render_lines(summary_drawing(report_with(0.9), MARKS)),
+        ]
+        segments = [segment for line in lines for segment in line if segment.style and segment.style.color]
+        coloured = {
+            part for one in segments if one.style.color.name in pale for part in one.text.replace("█", " ").split()
+        }
+
+        assert coloured <= {*MARKS.values(), *(name for name, _ in STEPS), "limits", "usage"}
 
     @pytest.mark.parametrize("marks", [MARKS, ASCII_MARKS])
     def test_demo_states_are_distinguished_without_colours(self, marks):
@@ -206,8 +221,34 @@ class TestViews:
         assert all(member.entity_id in text for member in MEMBERS)
         assert all(word in text for word in ("1,110", "231", "155,670", "152,674"))
         assert [f"✓ {name:7} {'x' * 69}" for name, _ in STEPS] == [line for line in lines if "xxx" in line]
-        assert "✓ limits  never exceeded: at most 99.8 %" in text
-        assert [f"  {command}" for command in NEXT_COMMANDS] == lines[-3:]
+        assert "✓ limits  never exceeded: highest PEAK 99.8 % of capacity and refill" in lines
+        assert ["Try next:", *(f"  {command}" for command in NEXT_COMMANDS)] == lines[-4:]
+
+    @pytest.mark.parametrize(("below", "shown"), [("here", ".venv/bin/activate"), ("elsewhere", "{}/bin/activate")])
+    def test_demo_summary_names_the_environment_if_the_command_is_not_on_the_path(
+        self, below, shown, tmp_path, monkeypatch
+    ):
+        """`make demo` runs it from .venv, which the shell has not activated."""
+        (tmp_path / "here").mkdir()
+        prefix = tmp_path / below / ".venv"
+        (prefix / "bin").mkdir(parents=True)
+        (prefix / "bin" / "activate").touch()
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.setattr("sys.prefix", str(prefix))
+        lines = summary_lines(report_with(0.998), activate=activate_command())
+
+        assert f"Try next, after . {shown.format(prefix)}:" == lines[-4]
+
+    def test_demo_summary_names_no_environment_if_the_command_is_on_the_path(self, tmp_path, monkeypatch):
+        """The commands work as they are."""
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "activate").touch()
+        (tmp_path / "bin" / "zae-limiter").touch(mode=0o755)
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        monkeypatch.setattr("sys.prefix", str(tmp_path))
+
+        assert activate_command() is None
 
     def test_demo_summary_reports_an_exceeded_limit(self):
         """If the limiter admitted too much, its demo says so."""

@@ -8,7 +8,9 @@ from zae_limiter.cli import COMMANDS
 from zae_limiter.cli._stack_options import FLAGS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "infra" / "deployment.md").read_text(encoding="utf-8")
-ON_STACKS = [name for name, command in COMMANDS.items() if command.module.endswith((".stack", ".version", ".local"))]
+ON_STACKS = [
+    name for name, command in COMMANDS.items() if command.module.endswith((".stack", ".export", ".version", ".local"))
+]
 
 
 @pytest.mark.parametrize("name", ON_STACKS)

@@ -226,7 +226,7 @@ class TestList:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ((), "Missing option '--with-custom-limits'"),
+            (("--cursor", "bogus"), "Invalid --cursor 'bogus'"),
             (("--with-custom-limits", "gpt-4", "--cursor", "bogus"), "Invalid --cursor 'bogus'"),
             (("--with-custom-limits", "gpt-4", "--limit", "0"), "0 is not in the range"),
             (("--with-custom-limits", "gpt-4", "--limit", "5", "--all"), "pass --limit or --all, not both"),
@@ -243,6 +243,63 @@ class TestList:
 
         assert (0, "") == (done.exit_code, done.stdout)
         assert "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000" in done.stderr
+
+
+class TestListAll:
+    @pytest.fixture
+    def family(self, run):
+        """A project with a name, two keys of it, an entity that was deleted, and an id that only has limits."""
+        run("entity", "create", "project-1", "--display-name", "The project")
+        run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+        run("entity", "create", "key-2", "--parent", "project-1")
+        run("entity", "create", "old")
+        run("entity", "delete", "old", "--yes")
+        run("entity", "set-limits", "limited", "-l", "rpm:5")
+
+    def test_entity_list_shows_every_entity_that_was_created(self, run, family):
+        """The columns are the id, the name, the parent and whether it cascades."""
+        lines = [line.split("  ") for line in run("entity", "list").stdout.splitlines()]
+
+        assert [
+            ["ENTITY", "NAME", "PARENT", "CASCADE"],
+            ["key-1", "project-1", "yes"],
+            ["key-2", "project-1", "no"],
+            ["project-1", "The project"],
+        ] == [[cell.strip() for cell in line if cell.strip()] for line in lines]
+
+    def test_entity_list_json_has_the_whole_entities(self, run, family):
+        """They are as `entity show` prints them."""
+        found = printed_json(run("entity", "list", "--json"))
+
+        assert [printed_json(run("entity", "show", one, "--json")) for one in ("key-1", "key-2", "project-1")] == (
+            found["entities"]
+        )
+        assert found["next_cursor"] is None
+
+    def test_entity_list_prints_the_next_page_as_a_short_command(self, run, family):
+        """Copied, it shows the rest."""
+        first = run("entity", "list", "--limit", "2")
+        command = first.stderr.removeprefix("There are more; pass --all, or continue with: zae-limiter ").split()
+        second = run(*command)
+
+        assert ("project-1", "") == (second.stdout.splitlines()[1].split()[0], second.stderr)
+        assert len(first.stderr) < 120
+
+    def test_entity_list_refuses_the_cursor_of_another_list(self, run, family):
+        """It would silently skip entities."""
+        run("entity", "set-limits", "another", "-l", "rpm:5")
+        other = printed_json(run("entity", "list", "--with-custom-limits", "_default_", "--limit", "1", "--json"))
+        done = run("entity", "list", "--cursor", other["next_cursor"])
+
+        assert (2, "") == (done.exit_code, done.stdout)
+        assert "must come from a list of all entities" in done.stderr
+
+    def test_entity_list_without_entities_says_how_to_create_one(self, run):
+        """An empty list is not an error."""
+        done = run("entity", "list")
+
+        assert (0, "") == (done.exit_code, done.stdout)
+        assert "No entity was created. Create one: zae-limiter entity create user-123" in done.stderr
 
 
 class TestResolve:
@@ -272,7 +329,8 @@ class TestResolve:
 
         assert ["rpm        1000  1000 per minute", words] == plain.stdout.splitlines()[1:]
         whose = {"entity_id": "user-1", "resource": "gpt-4"}
-        assert whose | {"limits": [RPM], "on_unavailable": None, "source": source} == facts
+        where = {"source": source, "sources": {"rpm": source}}
+        assert whose | {"limits": [RPM], "on_unavailable": None} | where == facts
 
     def test_entity_resolve_shows_the_on_unavailable_choice(self, run):
         run("system", "set-defaults", "-l", "rpm:5", "--on-unavailable", "allow")

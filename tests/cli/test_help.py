@@ -14,6 +14,7 @@ IMPERATIVES = frozenset(
         "Create",
         "Delete",
         "Deploy",
+        "Find",
         "List",
         "Manage",
         "Print",
@@ -28,6 +29,7 @@ IMPERATIVES = frozenset(
         "Stop",
         "Take",
         "Upgrade",
+        "Upload",
         "Watch",
         "Write",
     }

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.cli._limit_syntax import describe_refill, gather_amounts, parse_amount, parse_limit, write_limit
+from zae_limiter.cli._limit_syntax import (
+    describe_refill,
+    gather_amounts,
+    parse_amount,
+    parse_limit,
+    parse_number,
+    write_limit,
+)
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
@@ -38,8 +45,17 @@ class TestLimits:
             "rpm:",
             ":5",
             "rpm:x",
-            "rpm:1.5",
+            "rpm:.5k",
+            "rpm:1.k",
             "rpm:1e3",
+            "rpm:10kk",
+            "rpm:10kb",
+            "rpm:10 k",
+            "rpm:k",
+            "rpm:_1",
+            "rpm:1_",
+            "rpm:1__0",
+            "rpm:1,000",
             "rpm:nan",
             "rpm:5/",
             "rpm:5:",
@@ -60,6 +76,11 @@ class TestLimits:
         ("text", "reason"),
         [
             ("rpm:5/week", "the period must be one of s, sec"),
+            ("rpm:5/m", "not m; minutes are min, because m is a million"),
+            ("rpm:1.5", "rate: 1.5 is not a whole number of tokens"),
+            ("rpm:1.0005k", "rate: 1.0005k is not a whole number of tokens"),
+            ("rpm:1:burst=1.5", "burst: 1.5 is not a whole number of tokens"),
+            ("rpm:-1.5k", "rate: must be at least 1"),
             ("rpm:0", "rate: must be at least 1"),
             ("rpm:-3", "rate: must be at least 1"),
             ("rpm:9999999999999999999", "rate: must be at most"),
@@ -94,16 +115,55 @@ class TestLimits:
         assert text == describe_refill(limit)
 
 
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("text", "number"),
+        [
+            ("10_000", 10_000),
+            ("1_0_0", 100),
+            ("10k", 10_000),
+            ("10K", 10_000),
+            ("1.5m", 1_500_000),
+            ("2g", 2_000_000_000),
+            ("2.0", 2),
+            ("0.001k", 1),
+            ("1_000.5k", 1_000_500),
+            ("1.234567891g", 1_234_567_891),
+            ("9007199254740993", 9007199254740993),
+            ("9007199.254740993g", 9007199254740993),
+            ("-1.5k", -1500),
+        ],
+    )
+    def test_a_number_may_have_underscores_a_fraction_and_a_suffix(self, text, number):
+        """The suffixes are powers of 1000. Large numbers are exact."""
+        assert number == parse_number(text, "rate")
+
+    def test_a_suffix_applies_to_the_rate_the_burst_and_the_amount(self):
+        """The suffix m is a million, and min is the period."""
+        assert Limit.per_minute("tpm", 1_000_000, burst=1_500_000) == parse_limit("tpm:1m/min:burst=1.5m")
+        assert ("tpm", 2500) == parse_amount("tpm:2.5k")
+
+    @given(st.integers(0, 10**15), st.sampled_from(["", "k", "m", "g"]))
+    def test_a_number_with_a_suffix_is_that_many_times_larger(self, number, suffix):
+        """Nothing is rounded."""
+        assert number * 1000 ** ["", "k", "m", "g"].index(suffix) == parse_number(f"{number:_}{suffix}", "rate")
+
+
 class TestAmounts:
     def test_an_amount_is_parsed_from_a_name_and_a_number(self):
         """An amount has no other parts."""
         assert ("tpm", 500) == parse_amount("tpm:500")
 
-    @pytest.mark.parametrize("text", ["", "tpm", "tpm:", ":5", "tpm:x", "tpm:1.5", "tpm:5/min", "tpm:" + "9" * 5000])
+    @pytest.mark.parametrize("text", ["", "tpm", "tpm:", ":5", "tpm:x", "tpm:5/min", "tpm:" + "9" * 5000])
     def test_a_malformed_amount_raises_an_error_that_shows_the_syntax(self, text):
         """The error shows how an amount is written."""
         with pytest.raises(ValidationError, match="NAME:AMOUNT, such as rpm:1"):
             parse_amount(text)
+
+    def test_an_amount_that_is_not_whole_raises_an_error(self):
+        """The error shows the text as typed."""
+        with pytest.raises(ValidationError, match=r"'tpm:1\.5': 1\.5 is not a whole number of tokens"):
+            parse_amount("tpm:1.5")
 
     def test_an_amount_given_twice_for_one_limit_raises_an_error(self):
         """Two amounts for one limit are ambiguous."""

@@ -14,13 +14,22 @@ from tests.infra.local_servers import BROKEN, SILENT, always_stopped, in_place_o
 from tests.long_waits import LONG_DEADLINE
 from zae_limiter import SyncRepository
 from zae_limiter.infra.clients import Clients
-from zae_limiter.infra.local import session_of
+from zae_limiter.infra.local import default_server, environment_of, session_of
+from zae_limiter.infra.local_files import Server
 from zae_limiter.infra.stack import Stack
 
 UP_AND_USE = """
 set -e
 eval "$($LIMITER local env --name my-app)"
 $LIMITER acquire user-1 gpt-4 -c rpd:1 -l rpd:100/d
+"""
+
+LEAVE = """
+set -e
+eval "$($LIMITER local env --name my-app 2>/dev/null)"
+export AWS_ACCESS_KEY_ID=mine
+eval "$($LIMITER local env --unset)"
+env
 """
 
 
@@ -138,12 +147,91 @@ def test_local_env_json_prints_the_variables(run, aws, port):
 def test_local_logs_prints_the_last_lines(run, aws, port):
     """`--follow` ends with the server, which is stopped here."""
     run("local", "up", "--port", port)
-    last = run("local", "logs", "-n", "1").stdout
+    last = run("local", "logs", "--tail", "1").stdout
     run("local", "down")
     followed = run("local", "logs", "--follow", "--lines", "2").stdout
 
     assert f"Running on http://127.0.0.1:{port} (CTRL + C to quit)\n" in last
     assert 2 == followed.count("\n")
+
+
+class TestLeaving:
+    @pytest.fixture
+    def endpoint(self, port, monkeypatch):
+        """An endpoint without a server, to which the environment leads."""
+        known = environment_of(Server("process", int(port), "us-east-1", ""), "my-app")
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        return known["AWS_ENDPOINT_URL"]
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("deploy", "--name", "my-app"),
+            ("status",),
+            ("list",),
+            ("acquire", "user-1", "gpt-4", "-c", "rpm:1", "-l", "rpm:5"),
+        ],
+    )
+    def test_command_that_finds_no_local_aws_says_how_to_leave_it(self, run, endpoint, port, arguments):
+        """The shell was told to use it, and it was stopped since."""
+        done = run(*arguments)
+
+        assert (69, "") == (done.exit_code, done.stdout)
+        assert (
+            f"Error: no server answers at {endpoint}, which AWS_ENDPOINT_URL names; "
+            f"start it: zae-limiter local up --port {port}, "
+            'or stop using it: eval "$(zae-limiter local env --unset)"'
+        ) == done.stderr.splitlines()[-1]
+
+    def test_command_that_finds_no_local_aws_names_the_variable_of_the_store(self, run, endpoint, monkeypatch):
+        """Without an endpoint for all of AWS, the URL of the store has one."""
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+
+        assert f"no server answers at {endpoint}, which ZAE_LIMITER_URL names" in run("status").stderr
+
+    def test_failure_of_a_file_does_not_mention_the_local_aws(self, run, endpoint, tmp_path):
+        """The endpoint has nothing to do with it."""
+        (tmp_path / "limits.db").write_text("This is no database, and it is longer than the header of one. " * 4)
+        done = run("available", "user-1", "gpt-4", "--url", f"sqlite:///{tmp_path}/limits.db")
+
+        assert (69, False) == (done.exit_code, "local env" in done.stderr), done.stderr
+
+    def test_failure_of_a_given_endpoint_does_not_mention_the_environment(self, run, endpoint):
+        """Unsetting variables would not help."""
+        done = run("list", "--endpoint-url", f"http://127.0.0.1:{free_port()}", "--region", "us-east-1")
+
+        assert (69, False) == (done.exit_code, "local env" in done.stderr)
+
+    def test_local_env_unset_evaluated_by_a_shell_removes_what_local_env_has_set(self, aws):
+        """Keys that were set since are the user's own."""
+        shell = {"PATH": os.environ["PATH"], "LIMITER": f"{sys.executable} -m zae_limiter", "HOME": str(aws.directory)}
+        used = subprocess.run(["sh", "-c", LEAVE], env=shell, capture_output=True, text=True, timeout=120, check=True)
+
+        assert ["AWS_ACCESS_KEY_ID=mine"] == [line for line in used.stdout.splitlines() if "AWS" in line]
+
+    def test_local_env_unset_without_a_local_aws_changes_nothing(self, run, aws, monkeypatch):
+        """A note says so."""
+        for name in environment_of(default_server(), "my-app"):
+            monkeypatch.delenv(name, raising=False)
+        plain, as_json = run("local", "env", "--unset"), run("local", "env", "--unset", "--json")
+
+        assert (0, "", "This shell does not use the local AWS.\n") == (plain.exit_code, plain.stdout, plain.stderr)
+        assert {} == json.loads(as_json.stdout)
+
+    def test_local_env_unset_mentions_a_store_that_the_user_has_set(self, run, endpoint, monkeypatch):
+        """It is the user's own, so it is not removed."""
+        monkeypatch.setenv("ZAE_LIMITER_URL", "dynamodb://my-app?region=us-east-1")
+        done = run("local", "env", "--unset")
+
+        assert (0, False) == (done.exit_code, "ZAE_LIMITER_URL" in done.stdout)
+        assert "ZAE_LIMITER_URL is still set; remove it: unset ZAE_LIMITER_URL\n" == done.stderr
+
+    def test_local_env_unset_as_json_has_every_variable_with_null(self, run, endpoint):
+        """For programs that have no shell."""
+        printed = json.loads(run("local", "env", "--unset", "--json").stdout)
+
+        assert dict.fromkeys(environment_of(default_server(), "my-app")) == printed
 
 
 class TestNotRunning:
@@ -161,12 +249,20 @@ class TestNotRunning:
             json.loads(as_json.stdout),
         )
 
-    def test_local_env_of_a_stopped_server_prints_nothing_to_evaluate(self, run, aws):
-        """The command fails."""
-        done = run("local", "env")
+    def test_local_env_of_a_stopped_server_prints_the_values_of_the_next_start(self, run, aws):
+        """A note on stderr says that it is not running."""
+        done = run("local", "env", "--name", "my-app")
 
-        assert (69, "") == (done.exit_code, done.stdout)
-        assert "Error: Local AWS: it is not running; start it: zae-limiter local up\n" == done.stderr
+        assert (0, "It is not running. Start it: zae-limiter local up\n") == (done.exit_code, done.stderr)
+        assert [
+            "export AWS_ENDPOINT_URL=http://127.0.0.1:4566",
+            "export AWS_REGION=us-east-1",
+            "export AWS_DEFAULT_REGION=us-east-1",
+            "export AWS_ACCESS_KEY_ID=test",
+            "export AWS_SECRET_ACCESS_KEY=test",
+            "export ZAE_LIMITER_URL='dynamodb://my-app?region=us-east-1&endpoint_url=http://127.0.0.1:4566'",
+            "unset AWS_PROFILE AWS_SESSION_TOKEN",
+        ] == done.stdout.splitlines()
 
     def test_local_up_of_a_server_that_fails_to_start_prints_its_log(self, run, aws, port, tmp_path, monkeypatch):
         """The end of the log follows the error."""
@@ -177,7 +273,7 @@ class TestNotRunning:
         assert "Error: Local AWS: it ended during startup; the end of its log:\n  no such luck\n" == done.stderr
 
     def test_local_up_interrupted_during_the_start_leaves_no_server(self, aws, port, tmp_path, monkeypatch):
-        """Ctrl-C prints nothing and exits with 130."""
+        """Ctrl-C prints one line and exits with 130."""
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, SILENT))
         command = [sys.executable, "-m", "zae_limiter", "local", "up", "--port", port]
         starter = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -188,7 +284,7 @@ class TestNotRunning:
         starter.send_signal(signal.SIGINT)
         printed = starter.communicate(timeout=120)
 
-        assert (False, 130, ("", "")) == (seen.answers, starter.returncode, printed)
+        assert (False, 130, ("", "Interrupted.\n")) == (seen.answers, starter.returncode, printed)
         assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
     def test_local_up_with_docker_but_no_engine_says_what_to_do(self, run, aws, port, monkeypatch):
@@ -207,6 +303,7 @@ class TestNotRunning:
         (("up", "--image", "x"), "--image requires --docker"),
         (("up", "--name", "my_app"), "'my_app': a stack name starts with a letter"),
         (("env", "--name", "my_app"), "'my_app': a stack name starts with a letter"),
+        (("env", "--name", "my-app", "--unset"), "pass --name or --unset, not both"),
         (("logs", "-n", "-1"), "'--lines'"),
     ],
 )

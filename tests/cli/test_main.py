@@ -28,6 +28,7 @@ NOT_ON_DATA = {
     "restore",
     "completion",
     "local",
+    "loadtest",
     "deploy",
     "delete",
     "status",
@@ -129,12 +130,12 @@ class TestFailures:
         """Scripts read the exit code; people read the line."""
         assert (line, code) == failure_of(error)
 
-    def test_an_interrupt_prints_nothing_and_exits_with_130(self, capsys):
+    def test_an_interrupt_prints_one_line_and_exits_with_130(self, capsys):
         """130 is the exit code that shells use for Ctrl-C."""
         with pytest.raises(click.exceptions.Exit) as caught, told_in_one_line():
             raise KeyboardInterrupt
 
-        assert (130, ("", "")) == (caught.value.exit_code, tuple(capsys.readouterr()))
+        assert (130, ("", "Interrupted.\n")) == (caught.value.exit_code, tuple(capsys.readouterr()))
 
     def test_an_unexpected_error_keeps_its_traceback(self):
         """A bug of the package is not shown as a mistake of the user."""

@@ -74,16 +74,43 @@ class TestListAndShow:
 
 
 class TestDelete:
-    def test_namespace_delete_prints_how_to_recover_it(self, run):
-        """No confirmation is asked, because no data is lost."""
+    def test_namespace_delete_without_a_terminal_warns_and_prints_how_to_recover_it(self, run):
+        """The command proceeds without --yes, because no data is lost."""
         run("namespace", "register", "acme")
         done = run("namespace", "delete", "acme")
         (orphan,) = printed_json(run("namespace", "orphans", "--json"))
 
+        warning = (
+            "Warning: requests in namespace acme are refused until it is recovered; pass --yes to skip this warning"
+        )
         assert f"Deleted namespace acme; its data is kept under the id {orphan['id']}.\n" == done.stdout
+        assert warning == done.stderr.splitlines()[0]
         assert f"zae-limiter namespace recover {orphan['id']}\n" in done.stderr
         assert f"zae-limiter namespace purge {orphan['id']}\n" in done.stderr
         assert ["default"] == [one["name"] for one in printed_json(run("namespace", "list", "--json"))]
+
+    @pytest.mark.parametrize("answer", ["n", "", "y"])
+    def test_namespace_delete_in_a_terminal_asks_for_confirmation(self, run, interactive, answer):
+        """An empty answer means no."""
+        run("namespace", "register", "acme")
+        done = run("namespace", "delete", "acme", answers=f"{answer}\n")
+
+        assert "Delete namespace acme, but keep its data? [y/N]" in done.stderr
+        assert "Warning" not in done.stderr
+        assert (0 if answer == "y" else 1) == done.exit_code
+        assert (1 if answer == "y" else 0) == len(printed_json(run("namespace", "orphans", "--json")))
+
+    def test_namespace_delete_with_yes_neither_asks_nor_warns(self, run, interactive):
+        run("namespace", "register", "acme")
+        done = run("namespace", "delete", "acme", "--yes", "--json")
+
+        assert (0, "") == (done.exit_code, done.stderr)
+
+    def test_namespace_delete_of_a_missing_namespace_asks_nothing(self, run, interactive):
+        done = run("namespace", "delete", "acme")
+
+        assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert "there is no namespace 'acme'" in done.stderr
 
     def test_namespace_delete_of_the_default_namespace_is_refused(self, run):
         done = run("namespace", "delete", "default")

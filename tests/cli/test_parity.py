@@ -37,6 +37,7 @@ STORY = [
     Step("create_entity", "entity create key-1 --parent project-1 --cascade"),
     Step("get_entity", "entity show key-1"),
     Step("get_children", "entity children project-1"),
+    Step("list_entities", "entity list"),
     Step("set_limits", "entity set-limits key-1 --resource gpt-4 -l rpd:10/d"),
     Step("get_limits", "entity get-limits key-1 --resource gpt-4"),
     Step("list_entities_with_custom_limits", "entity list --with-custom-limits gpt-4"),
@@ -47,8 +48,10 @@ STORY = [
     Step("get_buckets", "entity buckets key-1"),
     Step("get_resource_capacity", "resource capacity gpt-4 rpd"),
     Step("get_usage_snapshots", "usage list --entity key-1"),
+    Step("get_usage_snapshots", "usage top"),
     Step("get_usage_summary", "usage summary --entity key-1"),
     Step("get_audit_events", "audit list key-1"),
+    Step("get_audit_events", "audit list"),
     Step("get_status", "status"),
     Step("get_version_record", "version"),
     Step("delete_limits", "entity delete-limits key-1 --resource gpt-4 --yes"),
@@ -58,10 +61,15 @@ STORY = [
     Step("purge_namespace", "namespace purge {globex} --yes"),
 ]
 
-USERS_OWN = ("metadata", "details", "consumed", "available")
+USERS_OWN = ("metadata", "details", "consumed", "available", "sources")
 """Keys whose values have keys that users chose."""
 
-ON_AWS = {"ensure_infrastructure": "deploy", "list_deployed": "list"}
+ON_AWS = {
+    "ensure_infrastructure": "deploy",
+    "create_stack": "deploy",
+    "delete_stack": "delete",
+    "list_deployed": "list",
+}
 """Verbs whose commands need an AWS, and are run where there is one, in test_stack.py."""
 
 WITHOUT_SHAPE = {"usage", "status", "version"}

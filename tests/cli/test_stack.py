@@ -1,10 +1,7 @@
-"""``deploy, delete, status, list, cfn-template, lambda-export``: their output and their exit codes."""
+"""``deploy, delete, status, list``: their output and their exit codes."""
 
 import io
 import json
-import resource
-import subprocess
-import sys
 import zipfile
 from importlib import metadata
 
@@ -16,10 +13,13 @@ from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter._sync.store.versions import Inspected
 from zae_limiter._sync.upgrade import inspect, record_deployed
 from zae_limiter.cli._status import health_of, status_of
+from zae_limiter.core.version import VersionRecord
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.stack import Stack
 from zae_limiter.infra.template import limiter_template
+from zae_limiter.schema import version_item
+from zae_limiter.schema.operations import Put
 
 OWN = metadata.version("zae-limiter")
 BROKEN_PART = """
@@ -81,16 +81,124 @@ class TestDeploy:
             record = repo.get_version_record()
 
             assert [] == SyncRateLimiter(repo).get_audit_events("nobody")
-            assert ("1.0.0", OWN) == (record.schema_version, record.lambda_version)
+            assert ("2.0.0", OWN) == (record.schema_version, record.lambda_version)
         assert (name, "CREATE_COMPLETE") == (made["name"], made["stack_status"])
         assert f"{name}-aggregator" == made["outputs"]["AggregatorFunctionName"]
 
-    def test_deploying_again_applies_and_prints_the_new_options(self, aws, name):
-        """The second deployment replaces the options of the first."""
-        invoke("deploy", "--name", name, *BARE)
-        again = printed_json(invoke("deploy", "--name", name, *BARE, "--usage-retention-days", "7", "--json"))
+    def test_deploying_again_without_options_changes_nothing(self, aws, name):
+        """The stack stays as it was, and its table stays protected from deletion."""
+        invoke("deploy", "--name", name, *BARE, "--enable-deletion-protection", "--tag", "team=search")
+        stack = Stack(name, Clients())
+        before, table = stack.require(), Clients().of("dynamodb").describe_table(TableName=name)["Table"]
+        again = invoke("deploy", "--name", name)
 
-        assert ("UPDATE_COMPLETE", "7") == (again["stack_status"], again["outputs"]["UsageRetentionDays"])
+        assert 0 == again.exit_code
+        assert "No option was changed.\n" in again.stderr
+        assert "Changed" not in again.stdout
+        assert before == stack.require()
+        assert table == Clients().of("dynamodb").describe_table(TableName=name)["Table"]
+        assert table["DeletionProtectionEnabled"]
+
+    def test_deploying_again_changes_only_the_given_options_and_prints_them(self, aws, name):
+        """Each change has the old and the new value, with the names of the flags."""
+        invoke("deploy", "--name", name, *BARE, "--pitr-recovery-days", "9", "--tag", "team=search")
+        before = Stack(name, Clients()).require().parameters
+        flags = ("--usage-retention-days", "7", "--enable-deletion-protection", "--no-tags")
+        again = invoke("deploy", "--name", name, *flags)
+        after = Stack(name, Clients()).require()
+
+        assert [
+            "Changed --usage-retention-days: 90 -> 7",
+            "Changed --enable-deletion-protection: off -> on",
+            "Changed --tag: team=search -> none",
+        ] == [line for line in again.stdout.splitlines() if line.startswith("Changed ")]
+        assert {"UsageRetentionDays": "7", "EnableDeletionProtection": "true"} == dict(
+            after.parameters.items() - before.items()
+        )
+        assert "team" not in after.tags
+
+    def test_reset_options_restores_the_defaults_of_omitted_options(self, aws, name):
+        """The changes are printed, also as JSON."""
+        invoke("deploy", "--name", name, *BARE, "--pitr-recovery-days", "9", "--usage-retention-days", "7")
+        again = printed_json(
+            invoke("deploy", "--name", name, *BARE, "--reset-options", "--usage-retention-days", "8", "--json")
+        )
+
+        assert [("usage_retention_days", 7, 8), ("pitr_recovery_days", 9, 35)] == [
+            (one["option"], one["old"], one["new"]) for one in again["changes"]
+        ]
+        assert ("UPDATE_COMPLETE", "8") == (again["stack_status"], again["outputs"]["UsageRetentionDays"])
+
+    def test_deploy_with_a_flag_that_contradicts_the_stack_changes_nothing(self, aws, name):
+        """The error says which flags would work."""
+        invoke("deploy", "--name", name, *BARE)
+        before = Stack(name, Clients()).require()
+        done = invoke("deploy", "--name", name, "--enable-aggregator")
+
+        assert (2, "") == (done.exit_code, done.stdout)
+        assert "pass --aggregator-role-arn, --iam or --no-aggregator" in done.stderr
+        assert before == Stack(name, Clients()).require()
+
+    def test_deploy_refuses_a_stack_whose_options_are_unknown(self, aws, name):
+        """The CDK makes such stacks. Its options would be lost without notice."""
+        resources = {"Nothing": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}
+        template = json.dumps({"Description": "zae-limiter: mine", "Resources": resources})
+        Clients().of("cloudformation").create_stack(StackName=name, TemplateBody=template)
+        Stack(name, Clients()).wait()
+        refused = invoke("deploy", "--name", name, *BARE)
+        replaced = invoke("deploy", "--name", name, *BARE, "--reset-options")
+
+        assert (69, 0) == (refused.exit_code, replaced.exit_code)
+        assert "its options are unknown" in refused.stderr
+        assert "replace all its options: --reset-options" in refused.stderr
+
+    def test_no_iam_alone_deploys_no_aggregator_and_says_so(self, aws, name):
+        """The function would have no role. With a role of your own it stays."""
+        role = "arn:aws:iam::000000000000:role/mine"
+        without = invoke("deploy", "--name", name, "--no-iam", "--no-alarms")
+        roleless = Stack(name, Clients()).require().outputs
+        within = invoke("deploy", "-n", f"{name}b", "--no-iam", "--no-alarms", "--aggregator-role-arn", role)
+
+        assert (0, 0) == (without.exit_code, within.exit_code), within.stderr
+        assert "The aggregator is off, because --no-iam leaves it without a role" in without.stderr
+        assert "AggregatorFunctionName" not in roleless
+        assert "AggregatorFunctionName" in within.stdout
+        assert "The aggregator is off" not in within.stderr
+
+    def test_deploy_without_waiting_prints_how_to_finish(self, aws, name):
+        """The stack is begun. ``upgrade`` adds the rest once it is complete."""
+        begun = invoke("deploy", "--name", name, *BARE, "--no-wait")
+        Stack(name, Clients()).wait()
+        before = invoke("check", "--name", name)
+        finished, after = invoke("upgrade", "--name", name), invoke("check", "--name", name)
+
+        assert (0, 1, 0, 0) == (begun.exit_code, before.exit_code, finished.exit_code, after.exit_code)
+        assert f"zae-limiter upgrade --name {name} --region us-east-1\n" in begun.stderr
+        assert "Deploying" not in begun.stderr
+
+    def test_deploy_without_waiting_completes_a_stack_that_needs_no_change(self, aws, name):
+        """There is nothing to wait for."""
+        invoke("deploy", "--name", name, *BARE)
+        done = printed_json(invoke("deploy", "--name", name, "--no-wait", "--json"))
+        changed = printed_json(invoke("deploy", "--name", name, "--no-wait", "--pitr-recovery-days", "9", "--json"))
+
+        assert (True, []) == (done["is_complete"], done["changes"])
+        assert (False, [{"option": "pitr_recovery_days", "old": 35, "new": 9}]) == (
+            changed["is_complete"],
+            changed["changes"],
+        )
+
+    def test_deploy_without_waiting_refuses_a_table_that_requires_a_newer_client(self, aws, name):
+        """Nothing is changed, and the client is to be updated."""
+        made = printed_json(invoke("deploy", "--name", name, *BARE, "--json"))
+        with SyncRepository.open(made["url"], deadline_s=30) as repo:
+            repo.scope.table.write(Put(version_item.to_item(VersionRecord("3.0.0"))))
+        before = Stack(name, Clients()).require()
+        done = [invoke("deploy", "--name", name, "--pitr-recovery-days", "9", *flags) for flags in ((), ("--no-wait",))]
+
+        assert [1, 1] == [one.exit_code for one in done]
+        assert all("Install a newer version of this client: update " in one.stderr for one in done)
+        assert before == Stack(name, Clients()).require()
 
     def test_deploy_keeps_a_newer_aggregator(self, aws, name):
         """An older installation does not downgrade the code."""
@@ -140,7 +248,7 @@ class TestDeploy:
         done = invoke("deploy", "--name", name, *BARE)
 
         assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
-        assert "no region is configured: pass one" in done.stderr
+        assert done.stderr.startswith("Error: no region is configured: pass one")
 
 
 class TestDelete:
@@ -176,7 +284,9 @@ class TestDelete:
         done = invoke("delete", "--name", name)
 
         assert (0, f"There is no limiter {name!r}; nothing was deleted.\n") == (done.exit_code, done.stdout)
-        assert {"deleted": False, "archive_kept": None} == printed_json(invoke("delete", "--name", name, "--json"))
+        assert {"deleted": False, "archive_kept": None, "is_complete": True} == printed_json(
+            invoke("delete", "--name", name, "--json")
+        )
 
     def test_delete_keeps_the_archive_unless_told_otherwise(self, aws, name):
         """The output names the bucket of the archive."""
@@ -187,6 +297,20 @@ class TestDelete:
             kept.append(bucket == deleted["archive_kept"])
 
         assert [True, False] == kept
+
+    def test_delete_without_waiting_begins_the_deletion(self, aws, name):
+        invoke("deploy", "--name", name, *BARE)
+        done = invoke("delete", "--name", name, "--yes", "--no-wait")
+
+        assert (0, f"{name} is being deleted.\n") == (done.exit_code, done.stdout)
+        assert Stack(name, Clients()).wait() is None
+
+    def test_delete_of_the_archive_without_waiting_is_refused(self, aws, name):
+        """The archive is deleted after the stack, so the option would have no effect."""
+        done = invoke("delete", "--name", name, "--yes", "--no-wait", "--delete-archive")
+
+        assert (2, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert "--delete-archive needs --wait" in done.stderr
 
     def test_delete_of_a_protected_stack_prints_the_reason(self, aws, name):
         invoke("deploy", "-n", name, *BARE, "--enable-deletion-protection")
@@ -203,7 +327,7 @@ class TestStatus:
 
         assert 0 == plain.exit_code
         assert f"name        {name}\nhealth      healthy\nregion      us-east-1\nlatency     " in plain.stdout
-        assert f"aggregator  {OWN}\nschema      1.0.0\n" in plain.stdout
+        assert f"aggregator  {OWN}\nschema      2.0.0\n" in plain.stdout
         assert ("healthy", True, "CREATE_COMPLETE", "ACTIVE", True) == (
             facts["health"],
             facts["available"],
@@ -237,11 +361,14 @@ class TestStatus:
         assert ("not answering", None) == (json.loads(done.stdout)["health"], json.loads(done.stdout)["table_status"])
 
     def test_status_works_for_a_table_without_a_stack(self, aws, name, monkeypatch):
-        """`create=true` makes such a table."""
-        monkeypatch.setattr("zae_limiter.cli.available.QUICK_S", 60.0)
-        invoke("available", "user-1", "api", "-l", "rpm:1", "--url", f"dynamodb://{name}?create=true")
+        """`create=true` makes such a table when a command writes; reading it finds none before."""
+        monkeypatch.setattr("zae_limiter.cli.acquire.QUICK_S", 60.0)
+        url = ("--url", f"dynamodb://{name}?create=true")
+        before = invoke("available", "user-1", "api", "-l", "rpm:1", *url)
+        invoke("acquire", "user-1", "api", "-c", "rpm:1", "-l", "rpm:1", *url)
         facts = printed_json(invoke("status", "-n", name, "--json"))
 
+        assert (69, True) == (before.exit_code, f"no limiter '{name}'" in before.stderr)
         assert ("healthy", None, {}) == (facts["health"], facts["stack_status"], facts["outputs"])
 
     def test_status_works_for_a_sqlite_file(self, aws, tmp_path):
@@ -286,7 +413,7 @@ class TestList:
         )
 
         assert plain.stdout.startswith("NAME ")
-        assert [name, "CREATE_COMPLETE", OWN, "1.0.0"] == next(
+        assert [name, "CREATE_COMPLETE", OWN, "2.0.0"] == next(
             line.split()[:4] for line in plain.stdout.splitlines() if line.startswith(name)
         )
         assert (True, "limiter", "us-east-1") == (facts["is_healthy"], facts["stack_type"], facts["region"])
@@ -311,44 +438,24 @@ class TestUsage:
         done = invoke("usage", "summary", "-n", name, "--entity", "user-1")
 
         assert (0, "") == (done.exit_code, done.stdout)
-        assert f"{name} was deployed without it; add it: zae-limiter deploy --aggregator --name {name}\n" in done.stderr
-
-
-class TestExport:
-    def test_cfn_template_prints_the_template(self, run):
-        """It can be deployed by other tools, and needs neither a region nor keys."""
-        assert limiter_template() == run("cfn-template").stdout
-
-    def test_lambda_export_writes_a_zip_with_the_handler(self, run, tmp_path):
-        place = tmp_path / "lambda.zip"
-        done, facts = (
-            run("lambda-export", "-o", str(place)),
-            printed_json(run("lambda-export", "-o", str(place), "--json")),
-        )
-        names = zipfile.ZipFile(io.BytesIO(place.read_bytes())).namelist()
-
-        assert f"Wrote {place} (" in done.stdout
-        assert (str(place), place.stat().st_size) == (facts["path"], facts["bytes"])
-        assert f"{facts['handler'].rpartition('.')[0].replace('.', '/')}.py" in names
-
-    def test_lambda_export_that_fails_midway_leaves_the_old_file(self, tmp_path):
-        """A partial package is never left in place."""
-        place = tmp_path / "lambda.zip"
-        place.write_text("before")
-        few = (100_000, 100_000)
-        done = subprocess.run(
-            [sys.executable, "-m", "zae_limiter", "lambda-export", "-o", str(place)],
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, few),
-            capture_output=True,
-            text=True,
-            check=False,
+        assert (
+            f"{name} was deployed without it; add it: zae-limiter deploy --enable-aggregator --name {name}\n"
+            in done.stderr
         )
 
-        assert (2, True) == (done.returncode, "cannot write" in done.stderr)
-        assert {place: "before"} == {path: path.read_text() for path in tmp_path.iterdir()}
+    def test_usage_in_windows_that_are_not_counted_says_how_to_count_them(self, aws, name):
+        """A stack counts hours and days unless it is deployed with months."""
+        invoke("deploy", "-n", name, *LEAN)
+        monthly = invoke("usage", "list", "-n", name, "-w", "monthly")
+        daily = invoke("usage", "list", "-n", name, "-w", "daily")
+        invoke("deploy", "-n", name, *LEAN, "--snapshot-windows", "hourly,daily,monthly")
+        counted = invoke("usage", "top", "-n", name, "-w", "monthly")
 
-    def test_lambda_export_to_an_unwritable_file_prints_one_line(self, run, tmp_path):
-        done = run("lambda-export", "-o", str(tmp_path / "nowhere" / "lambda.zip"))
-
-        assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "cannot write" in done.stderr
+        expected = (
+            "There is no usage in monthly windows. The aggregator does not count monthly windows, only hourly and "
+            "daily ones. Count them from now on: "
+            f"zae-limiter deploy --snapshot-windows hourly,daily,monthly --name {name}\n"
+        )
+        assert (0, "", expected) == (monthly.exit_code, monthly.stdout, monthly.stderr)
+        for done in (daily, counted):
+            assert "The aggregator counts within a minute or two" in done.stderr

@@ -18,7 +18,7 @@ def test_system_get_defaults_prints_what_set_defaults_stored(run):
 
 def test_system_defaults_json_has_the_limits_and_the_unavailable_choice(run):
     """Null means that no choice was made."""
-    told = run("system", "set-defaults", "-l", "rpm:1000", "--json")
+    told = run("system", "set-defaults", "-l", "rpm:1000", "--json", "--yes")
     got = run("system", "get-defaults", "--json")
 
     assert {"limits": [LIMIT], "on_unavailable": None} == json.loads(told.stdout)
@@ -28,7 +28,7 @@ def test_system_defaults_json_has_the_limits_and_the_unavailable_choice(run):
 def test_system_set_defaults_replaces_the_limits_and_keeps_the_choice(run):
     """An on-unavailable choice that is not given stays the same."""
     run("system", "set-defaults", "-l", "rpm:5", "-l", "tpm:50", "--on-unavailable", "block")
-    told = run("system", "set-defaults", "-l", "rpm:1000", "--json")
+    told = run("system", "set-defaults", "-l", "rpm:1000", "--json", "--yes")
 
     assert {"limits": [LIMIT], "on_unavailable": "block"} == json.loads(told.stdout)
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.visualization.days import HOUR_MS, START_MS, write_days
 from zae_limiter import SyncRateLimiter, SyncRepository
+from zae_limiter.installation import extra_command
 
 HOURS = 48
 """Monday 2026-01-12 and the Tuesday after it."""
@@ -122,8 +123,113 @@ class TestList:
         monkeypatch.setitem(sys.modules, "asciichartpy", None)
         done = usage("list", "-e", "acme", "--plot")
 
-        expected = 'Error: asciichartpy is not installed; install it: pip install "zae-limiter[plot]"\n'
+        expected = f"Error: asciichartpy is not installed; install it: {extra_command('plot', 'asciichartpy')}\n"
         assert (1, "", expected) == (done.exit_code, done.stdout, done.stderr)
+
+
+class TestNamespace:
+    """Without an entity and a resource, the commands show the whole namespace."""
+
+    def test_usage_list_of_a_namespace_shows_the_newest_window_first(self, usage, days):
+        """Each hour has a row for each entity."""
+        found = snapshots(usage("list", "--limit", "4", "--json"))
+
+        assert [("2026-01-13T21:00:00Z", "globex"), ("2026-01-13T21:00:00Z", "acme")] == [
+            (one["window_start"], one["entity_id"]) for one in found[:2]
+        ]
+        assert ["2026-01-13T20:00:00Z"] * 2 == [one["window_start"] for one in found[2:]]
+
+    @pytest.mark.parametrize("window", ["hourly", "daily", "all"])
+    def test_usage_pages_of_a_namespace_together_contain_every_window(self, usage, window):
+        """The last page has no cursor."""
+        words = ("list", "-w", window, "--limit", "7", "--json")
+        page = json.loads(usage(*words).stdout)
+        found = page["snapshots"]
+        while page["next_cursor"]:
+            page = json.loads(usage(*words, "--cursor", page["next_cursor"]).stdout)
+            found += page["snapshots"]
+
+        assert snapshots(usage("list", "-w", window, "--all", "--json")) == found
+
+    def test_usage_list_prints_a_short_cursor(self, usage):
+        """It is the window, the entity and the resource of the last row."""
+        done = usage("list", "--limit", "1")
+        rest = usage("list", "--limit", "1", "--cursor", done.stderr.split()[-1])
+
+        assert done.stderr.endswith(" --cursor 2026-01-13T21:00:00Z,globex,gpt-4\n")
+        assert ["2026-01-13", "21:00", "acme"] == rest.stdout.splitlines()[1].split()[:3]
+
+    def test_usage_summary_of_a_namespace_adds_up_all_entities(self, usage, days):
+        """The days add up to the same total as the hours."""
+        used = sum(amount for hours in days[1].values() for amount in hours.values())
+        totals = [json.loads(usage("summary", "-w", kind, "--json").stdout)["total"] for kind in ("hourly", "daily")]
+
+        assert [{"rph": used, "tph": 731 * used}] * 2 == totals
+
+    def test_usage_page_of_a_namespace_names_it(self, usage, tmp_path):
+        """Its charts have all entities."""
+        page = tmp_path / "usage.html"
+        done = usage("list", "--html", str(page))
+
+        assert done.stdout.endswith("): 64 snapshots.\n")
+        assert "<title>Usage of namespace default</title>" in page.read_text()
+
+    @pytest.mark.parametrize("option", ["--entity", "--entity-id", "-e"])
+    def test_usage_options_for_an_entity_mean_the_same(self, usage, option):
+        """The specification and this package name the option differently."""
+        assert {"acme"} == {one["entity_id"] for one in snapshots(usage("list", option, "acme", "--json"))}
+
+
+class TestTop:
+    def test_usage_top_ranks_entities_by_their_amount(self, usage, days):
+        """Each limit has a table with the amount, the share of the total, and a bar."""
+        used = {name: sum(hours.values()) for name, hours in days[1].items()}
+        total = sum(used.values())
+        done = usage("top")
+        lines = [line.split() for line in done.stdout.splitlines()]
+
+        assert [["ENTITY", "RPH", "SHARE"], ["ENTITY", "TPH", "SHARE"]] == [lines[0], lines[3]]
+        assert [["acme", f"{used['acme']:,}"], ["globex", f"{used['globex']:,}"]] == [line[:2] for line in lines[1:3]]
+        assert [f"{100 * used[name] / total:.0f}" for name in ("acme", "globex")] == [line[2] for line in lines[1:3]]
+        assert [round(20 * used[name] / total) for name in ("acme", "globex")] == [
+            line[-1].count("█") for line in lines[1:3]
+        ]
+        assert f"Total in hourly windows: {total:,} rph.\n" in done.stderr
+
+    def test_usage_top_in_a_range_of_windows_ranks_only_these(self, usage, days):
+        """The filters are those of the other usage commands."""
+        monday = {name: sum(n for hour, n in hours.items() if hour < 24) for name, hours in days[1].items()}
+        words = ("top", "--limit-name", "rph", "-w", "daily", "--start", "2026-01-12", "--end", "2026-01-12", "--json")
+        facts = json.loads(usage(*words).stdout)
+
+        assert ("daily", "entity", ["rph"]) == (
+            facts["window_type"],
+            facts["by"],
+            [one["limit_name"] for one in facts["limits"]],
+        )
+        assert monday == {one["name"]: one["amount"] for one in facts["limits"][0]["top"]}
+
+    def test_usage_top_by_resource_ranks_resources_of_an_entity(self, usage, days, monkeypatch):
+        """The number of pages makes no difference."""
+        monkeypatch.setattr("zae_limiter.cli._usage_top.LARGEST_PAGE", 7)
+        facts = json.loads(usage("top", "--by", "resource", "-e", "acme", "--limit-name", "rph", "--json").stdout)
+
+        expected = [{"name": "gpt-4", "amount": sum(days[1]["acme"].values()), "share": 1.0}]
+        assert expected == facts["limits"][0]["top"]
+
+    def test_usage_top_shows_as_many_names_as_asked_for(self, usage, days):
+        """The share is still that of the total."""
+        (line,) = usage("top", "--top", "1", "--limit-name", "rph").stdout.splitlines()[1:]
+
+        assert "acme" == line.split()[0]
+        assert "100" != line.split()[2]
+
+    def test_usage_top_without_usage_prints_why(self, usage):
+        """It is empty, not an error."""
+        done = usage("top", "--limit-name", "rps")
+
+        assert (0, "") == (done.exit_code, done.stdout)
+        assert "There is no usage in hourly windows." in done.stderr
 
 
 class TestPage:
@@ -305,15 +411,15 @@ class TestInvalidArguments:
     @pytest.mark.parametrize(
         ("words", "expected"),
         [
-            ((), "pass --entity, --resource, or both"),
             (("-e", "a", "--start", "soon"), "Invalid value for --start: 'soon': write a time as now, today"),
             (("-e", "a", "--end", "soon"), "Invalid value for --end: 'soon'"),
             (("-e", "a", "--start", "today", "--end", "yesterday"), "--start 'today' is after --end 'yesterday'"),
             (("-e", "a", "--csv", "--json"), "choose one of --csv, --json"),
             (("-e", "a", "--limit", "5", "--all"), "pass --limit or --all, not both"),
             (("-e", "a", "--limit", "0"), "--limit"),
-            (("-e", "a", "--cursor", "xx"), "Invalid value for --cursor"),
-            (("-e", "a", "--cursor", "e30="), "Invalid --cursor"),
+            (("-e", "a", "--cursor", "xx"), "Invalid --cursor"),
+            (("-e", "a", "--cursor", "2026-01-12T00:00:00Z,b,gpt-4"), "Invalid --cursor"),
+            (("-e", "a", "--cursor", "2026-01-12,a,gpt-4"), "Invalid --cursor"),
             (("-e", "#"), "entity"),
         ],
     )

@@ -17,13 +17,14 @@ from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.infra.stack import Stack
 from zae_limiter.infra.template import limiter_template
+from zae_limiter.installation import this_installation
 from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Put
 
 OWN = metadata.version("zae-limiter")
 OLD, NEWER = "0.0.0", "999.0.0"
 UPGRADE_IT = "upgrade it: zae-limiter upgrade"
-INSTALL = "install it: pip install --upgrade zae-limiter"
+INSTALL = this_installation().upgrade_advice()
 LEAN = StackOptions(enable_alarms=False, enable_audit_archival=False)
 BARE = StackOptions(enable_alarms=False, enable_aggregator=False)
 
@@ -93,9 +94,9 @@ class TestCheck:
         ("record", "advice"),
         [
             (VersionRecord("0.9.0"), f"the table has an older schema; {UPGRADE_IT}"),
-            (VersionRecord("2.0.0"), f"the limiter requires a newer client; {INSTALL}"),
-            (VersionRecord("1.0.0", client_min_version=NEWER), f"the limiter requires a newer client; {INSTALL}"),
-            (VersionRecord("1.0.0", lambda_version=OLD), f"the aggregator is older than this client; {UPGRADE_IT}"),
+            (VersionRecord("3.0.0"), f"the limiter requires a newer client; {INSTALL}"),
+            (VersionRecord("2.0.0", client_min_version=NEWER), f"the limiter requires a newer client; {INSTALL}"),
+            (VersionRecord("2.0.0", lambda_version=OLD), f"the aggregator is older than this client; {UPGRADE_IT}"),
         ],
     )
     def test_check_of_incompatible_versions_exits_with_1_and_says_what_to_do(self, file_url, record, advice):
@@ -109,13 +110,13 @@ class TestCheck:
     @pytest.mark.parametrize("lambda_version", [None, OWN, NEWER])
     def test_check_of_compatible_versions_exits_with_0(self, file_url, lambda_version):
         """A newer aggregator works with older clients."""
-        set_record(file_url, VersionRecord("1.0.0", lambda_version=lambda_version))
+        set_record(file_url, VersionRecord("2.0.0", lambda_version=lambda_version))
 
         assert (0, "Compatible.\n") == (invoke("check").exit_code, invoke("check").stdout)
 
     def test_check_advice_names_the_limiter(self, limiter):
         """The advice is a command that can be copied."""
-        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
+        set_record(f"dynamodb://{limiter}", VersionRecord("2.0.0", lambda_version=OLD))
         done = invoke("check", "-n", limiter, "--region", "us-east-1")
 
         assert done.stderr.endswith(f"zae-limiter upgrade --name {limiter} --region us-east-1\n")
@@ -129,10 +130,30 @@ class TestCheck:
         monkeypatch.delenv("ZAE_LIMITER_URL", raising=False)
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
         monkeypatch.setenv("HOME", str(tmp_path))
+        invoke("system", "set-defaults", "-l", "rpm:1")
         done = invoke("check")
 
         assert 0 == done.exit_code
         assert done.stderr.startswith(f"Using {tmp_path}")
+
+    def test_check_of_a_limiter_without_the_default_namespace_names_upgrade_which_creates_it(self, limiter):
+        """Without it, clients cannot connect. Other tools deploy such limiters."""
+        limiter = fresh_table_name()
+        Stack(limiter, Clients()).deploy(BARE)
+        before, facts = invoke("check", "-n", limiter), invoke("check", "-n", limiter, "--json")
+        dry = invoke("upgrade", "-n", limiter, "--dry-run")
+        refused = invoke("system", "get-defaults", "-n", limiter)
+        done, after = invoke("upgrade", "-n", limiter), invoke("check", "-n", limiter)
+
+        command = f"create it: zae-limiter upgrade --name {limiter}\n"
+        assert (1, f"Error: the limiter has no namespace 'default'; {command}") == (before.exit_code, before.stderr)
+        assert (1, True) == (facts.exit_code, json.loads(facts.stdout)["lacks_namespace"])
+        assert refused.stderr.endswith(command)
+        assert "The namespace 'default' would be created.\n" in dry.stdout
+        assert "The namespace 'default' was created.\n" in done.stdout
+        assert (0, 0) == (done.exit_code, after.exit_code), after.stderr
+        with SyncRepository.connect(limiter, deadline_s=30) as repo:
+            assert ([], None) == repo.get_system_defaults()
 
 
 class TestUpgrade:
@@ -152,19 +173,19 @@ class TestUpgrade:
         assert "3 were moved.\n" in done.stdout
         assert [] == printed_json(again)["migrations"]
         record = inspect(file_url).record
-        assert ("1.0.0", "ops") == (record.schema_version, record.updated_by)
+        assert ("2.0.0", "ops") == (record.schema_version, record.updated_by)
 
     def test_upgrade_refuses_a_newer_table(self, file_url):
-        set_record(file_url, VersionRecord("2.0.0"))
+        set_record(file_url, VersionRecord("3.0.0"))
         done = invoke("upgrade")
 
         assert (1, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "The table has schema 2.0.0" in done.stderr
-        assert VersionRecord("2.0.0") == inspect(file_url).record
+        assert "The table has schema 3.0.0" in done.stderr
+        assert VersionRecord("3.0.0") == inspect(file_url).record
 
     def test_upgrade_replaces_an_old_aggregator_and_records_its_version(self, limiter):
         """The options of the stack stay the same."""
-        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
+        set_record(f"dynamodb://{limiter}", VersionRecord("2.0.0", lambda_version=OLD))
         function = AggregatorFunction(limiter, Clients())
         before = function.code_sha256()
         dry, unchanged = printed_json(invoke("upgrade", "-n", limiter, "--dry-run", "--json")), function.code_sha256()
@@ -213,16 +234,96 @@ class TestUpgrade:
     def test_upgrade_clears_the_recorded_version_of_a_removed_aggregator(self, limiter):
         """Otherwise `check` would report an old aggregator that no upgrade can replace."""
         Stack(limiter, Clients()).deploy(BARE)
-        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=OLD))
+        set_record(f"dynamodb://{limiter}", VersionRecord("2.0.0", lambda_version=OLD))
         before, done, after = [invoke(*words, "-n", limiter) for words in (("check",), ("upgrade",), ("check",))]
 
         assert UPGRADE_IT in before.stderr
         assert (1, 0, 0) == (before.exit_code, done.exit_code, after.exit_code)
         assert inspect(f"dynamodb://{limiter}").record.lambda_version is None
 
+    def test_upgrade_of_a_client_that_is_too_old_changes_nothing(self, limiter):
+        """The error says to update it. Its older template would replace that of the stack."""
+        set_record(f"dynamodb://{limiter}", VersionRecord("2.0.0", client_min_version=NEWER))
+        before = Stack(limiter, Clients()).require()
+        for flags in ((), ("--dry-run",), ("--force",)):
+            done = invoke("upgrade", "-n", limiter, *flags)
+
+            assert (1, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+            assert "Install a newer version of this client: update " in done.stderr
+        assert before == Stack(limiter, Clients()).require()
+
+    def test_upgrade_of_the_code_only_leaves_the_rest(self, limiter):
+        """Neither the template of the stack nor the table's layout changes."""
+        url = f"dynamodb://{limiter}"
+        set_record(url, VersionRecord("2.0.0", lambda_version=OLD))
+        before = Stack(limiter, Clients()).require()
+        dry = printed_json(invoke("upgrade", "-n", limiter, "--lambda-only", "--dry-run", "--json"))
+        done = printed_json(invoke("upgrade", "-n", limiter, "--lambda-only", "--json"))
+        again = printed_json(invoke("upgrade", "-n", limiter, "--lambda-only", "--json"))
+        function = AggregatorFunction(limiter, Clients())
+
+        assert [True, True, False] == [one["code_changed"] for one in (dry, done, again)]
+        assert (None, None, []) == (done["stack_changed"], done["namespace_created"], done["migrations"])
+        assert package_sha256(build_package()) == function.code_sha256()
+        assert OWN == inspect(url).record.lambda_version
+        assert before == Stack(limiter, Clients()).require()
+
+    def test_upgrade_with_force_uploads_code_that_is_the_same_or_newer(self, limiter):
+        """A plain upgrade keeps both."""
+        url = f"dynamodb://{limiter}"
+        invoke("upgrade", "-n", limiter)
+        same = printed_json(invoke("upgrade", "-n", limiter, "--lambda-only", "--force", "--json"))
+        set_record(url, VersionRecord("2.0.0", lambda_version=NEWER))
+        dry = printed_json(invoke("upgrade", "-n", limiter, "--force", "--dry-run", "--json"))
+        newer = printed_json(invoke("upgrade", "-n", limiter, "--force", "--json"))
+
+        assert (True, True, True) == (same["code_changed"], dry["code_changed"], newer["code_changed"])
+        assert newer["newer_function"] is None
+        assert OWN == inspect(url).record.lambda_version
+
+    def test_upgrade_of_the_code_without_an_aggregator_names_the_command_that_adds_it(self, limiter):
+        """With ``--force`` alone, the rest is upgraded."""
+        Stack(limiter, Clients()).deploy(BARE)
+        only, forced = invoke("upgrade", "-n", limiter, "--lambda-only"), invoke("upgrade", "-n", limiter, "--force")
+
+        assert (2, 0) == (only.exit_code, forced.exit_code)
+        assert f"add it: zae-limiter deploy --enable-aggregator --name {limiter}" in only.stderr
+        assert "--force had no effect: the limiter has no aggregator" in forced.stderr
+
+    def test_upgrade_of_the_code_requires_a_table_of_this_schema(self, limiter):
+        set_record(f"dynamodb://{limiter}", VersionRecord("0.9.0"))
+        done = invoke("upgrade", "-n", limiter, "--lambda-only")
+
+        assert (1, 1) == (done.exit_code, done.stderr.count("\n"))
+        assert done.stderr.endswith(f"Upgrade the limiter: zae-limiter upgrade --name {limiter}\n")
+
+    @pytest.mark.parametrize(
+        ("flags", "words"),
+        [
+            (("--lambda-only",), "need a limiter on AWS; pass --name"),
+            (("--force",), "need a limiter on AWS; pass --name"),
+            (("-n", "my-app", "--lambda-only", "--principal", "ops"), "--principal has no effect with --lambda-only"),
+        ],
+    )
+    def test_upgrade_refuses_options_without_an_effect(self, file_url, flags, words):
+        done = invoke("upgrade", *flags)
+
+        assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert words in done.stderr
+
+    def test_commands_on_an_older_table_print_the_command_that_upgrades_it(self, limiter, file_url):
+        """With the options that select the limiter."""
+        set_record(f"dynamodb://{limiter}", VersionRecord("0.9.0"))
+        set_record(file_url, VersionRecord("0.9.0"))
+        named = invoke("system", "get-defaults", "-n", limiter, "--region", "us-east-1")
+        by_url = invoke("system", "get-defaults", "--url", file_url)
+
+        assert named.stderr.endswith(f"Upgrade the limiter: zae-limiter upgrade --name {limiter} --region us-east-1\n")
+        assert by_url.stderr.endswith(f"Upgrade the limiter: zae-limiter upgrade --url {file_url}\n")
+
     def test_upgrade_keeps_a_newer_aggregator(self, limiter):
         """An older installation does not downgrade the code."""
-        set_record(f"dynamodb://{limiter}", VersionRecord("1.0.0", lambda_version=NEWER))
+        set_record(f"dynamodb://{limiter}", VersionRecord("2.0.0", lambda_version=NEWER))
         before = AggregatorFunction(limiter, Clients()).code_sha256()
         done = invoke("upgrade", "-n", limiter)
 

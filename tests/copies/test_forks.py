@@ -117,3 +117,15 @@ def test_lease_closed_in_every_forked_child_is_credited_once(kind: str, tmp_path
 
     assert [1] * CHILDREN == left
     assert (LIMIT.capacity - 500, 500) == (bucket.tokens, bucket.total_consumed_milli // 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_adjustment_before_a_fork_is_charged_once(kind: str, tmp_path: Path):
+    """Four children and their parent leave one lease: each charges what it has adjusted itself."""
+    url = f"sqlite:///{tmp_path / 'limits.db'}"
+    left = said(kind, url, "adjusted")
+    with SyncRepository.open(url) as repo:
+        (bucket,) = repo.get_buckets("user-1")
+
+    assert [1] * CHILDREN == left
+    assert 500 + 100 + 20 + CHILDREN // 2 == bucket.total_consumed_milli // 1000

@@ -105,10 +105,12 @@ def prepare(shared: Shared, scene: str) -> None:
         shared.take("user-1", 2)
     if scene == "across":
         shared.split("user-1")
-    if scene == "leave":
+    if scene in ("leave", "adjusted"):
         shared.take("user-1", 500)
         lease = shared.lease = shared.limiter.acquire("user-1", RESOURCE, {"rpm": 100})
         shared.run(lease.__aenter__() if shared.kind == "async" else lease.__enter__())
+    if scene == "adjusted":
+        shared.lease.adjust(rpm=20)
     if scene == "cascade":
         shared.run(shared.repo.create_entity("team"))
         for number in range(CHILDREN):
@@ -124,12 +126,22 @@ def leave(shared: Shared, _: int) -> int:
     return 1
 
 
+def adjusted(shared: Shared, number: int) -> int:
+    """Leave a lease that was adjusted before the fork. Every second process adjusts it again."""
+    lease = shared.lease
+    if number % 2:
+        lease.adjust(rpm=1)
+    shared.run((lease.__aexit__ if shared.kind == "async" else lease.__exit__)(None, None, None))
+    return 1
+
+
 SCENES: dict[str, Callable[[Shared, int], int]] = {
     "across": across,
     "plain": plain,
     "cascade": cascade,
     "configure": configure,
     "leave": leave,
+    "adjusted": adjusted,
 }
 
 
@@ -254,8 +266,8 @@ def main() -> None:
     prepare(shared, chosen.scene)
     acts = [lambda number=number: SCENES[chosen.scene](shared, number) for number in range(CHILDREN)]
     answers = copies(acts, chosen.way)
-    if chosen.scene == "leave":
-        leave(shared, 0)
+    if chosen.scene in ("leave", "adjusted"):
+        SCENES[chosen.scene](shared, 0)
     sys.stdout.write(json.dumps(answers) + "\n")
 
 

@@ -41,7 +41,7 @@ from zae_limiter.core.acquire import (
     statuses,
 )
 from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import AmountExceedsCapacityError, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.view import Pace
@@ -64,17 +64,19 @@ class TestAmounts:
         with pytest.raises(ValidationError) as refused:
             amounts_of({"rps": 11}, TERMS)
 
+        assert isinstance(refused.value, AmountExceedsCapacityError)
+
         assert ("consume[rps]", 11) == (refused.value.field, refused.value.value)
         assert "'rps' (10)" in refused.value.reason
 
-    @pytest.mark.parametrize("amount", [-1, 1.0, True, None, "1", float("nan")])
+    @pytest.mark.parametrize("amount", [-1, 1.0, True, None, "1", float("nan"), 10**18 + 1])
     def test_amount_that_is_no_integer_from_zero_raises(self, amount: object) -> None:
         """The error names the limit and the amount."""
         with pytest.raises(ValidationError) as refused:
             amounts_of({"rps": amount}, TERMS)  # type: ignore[dict-item] # that is the point
 
         assert ("consume[rps]", amount) == (refused.value.field, refused.value.value)
-        assert "must be a whole number, zero or more" == refused.value.reason
+        assert f"must be a whole number from 0 to {10**18}" == refused.value.reason
 
     def test_unknown_limit_raises_with_the_known_limits(self) -> None:
         """A misspelt name is found quickly."""

@@ -1,6 +1,9 @@
 """Audit event ids sort by time, and audit ids are entities or config levels."""
 
+import json
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,6 +57,17 @@ def test_audit_ids_of_entities_and_config_levels_are_valid(entity_id: str, resou
     audit.check_audit_id(audit.namespace_audit_id(namespace))
 
 
+@given(some.entity_ids, some.resources, some.namespaces)
+def test_audit_ids_are_read_back_as_what_they_are_of(entity_id: str, resource: str, namespace: str) -> None:
+    """An entity may have the name of a resource or a namespace, with or without a prefix."""
+    of_resource, of_namespace = audit.resource_audit_id(resource), audit.namespace_audit_id(namespace)
+
+    assert ("$RESOURCE", ":", resource) == of_resource.partition(":")
+    assert ("$NAMESPACE", ":", namespace) == of_namespace.partition(":")
+    assert "$" not in entity_id
+    assert [False, False, True] == [audit.is_namespace_audit_id(one) for one in (entity_id, of_resource, of_namespace)]
+
+
 @pytest.mark.parametrize("value", [None, "", "a#b", "$", "$system", "$RESOURCE:", "$RESOURCE:a#b", "$NAMESPACE:_"])
 def test_invalid_audit_ids_raise(value: object) -> None:
     """Ids that start with a dollar sign are checked as well."""
@@ -85,3 +99,68 @@ def test_invalid_event_ids_raise_with_the_argument_name(value: object) -> None:
     """The error names ``start_event_id``."""
     with pytest.raises(ValidationError, match="start_event_id"):
         audit.check_event_id(value, "start_event_id")
+
+
+EVENT = AuditEvent("1704117600000-00000000000000ff", "2024-01-01T14:00:00.000Z", AuditAction.LIMITS_SET, "user-1")
+
+
+@pytest.mark.parametrize("action", [AuditAction.LIMITS_SET, "an_action_of_a_newer_version"])
+def test_event_round_trips_through_json(action: AuditAction | str) -> None:
+    """from_dict reads what to_dict wrote; a known action becomes a member of the enumeration again."""
+    event = replace(EVENT, action=action, principal="alice", resource="gpt-4", details={"limits": [{"rpm": 5}]})
+    read = AuditEvent.from_dict(json.loads(json.dumps(event.to_dict())))
+
+    assert event == read
+    assert type(action) is type(read.action)
+
+
+def test_event_dictionary_shares_no_details_with_the_event() -> None:
+    """Changing one leaves the other as it was."""
+    event = replace(EVENT, details={"limits": [1]})
+    told = event.to_dict()
+    read = AuditEvent.from_dict(told)
+    told["details"]["limits"].append(2)
+
+    assert {"limits": [1]} == event.details == read.details
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"extra": 1},
+        {"event_id": None},
+        {"timestamp": 5},
+        {"action": None},
+        {"entity_id": 1},
+        {"principal": 1},
+        {"resource": b"gpt-4"},
+        {"details": None},
+        {"details": [1]},
+    ],
+)
+def test_from_dict_with_an_unknown_or_wrong_field_raises(change: dict[str, Any]) -> None:
+    """A misspelt field is not silently dropped."""
+    with pytest.raises(ValidationError):
+        AuditEvent.from_dict(EVENT.to_dict() | change)
+
+
+@pytest.mark.parametrize("data", [None, [1], {}, {1: 2}, {"event_id": "1"}])
+def test_from_dict_of_another_value_raises(data: Any) -> None:
+    """Every field is required."""
+    with pytest.raises(ValidationError):
+        AuditEvent.from_dict(data)
+
+
+@given(some.times_ms, st.integers(0, 2**64 - 1))
+def test_previous_event_id_is_the_last_one_before(now_ms: int, number: int) -> None:
+    """No event can be between the two."""
+    event_id = audit.make_event_id(now_ms, number)
+    following = audit.make_event_id(*((now_ms, number + 1) if number + 1 < 2**64 else (now_ms + 1, 0)))
+
+    assert event_id == audit.previous_event_id(following)
+    audit.check_event_id(audit.previous_event_id(event_id))
+
+
+def test_first_event_id_has_no_smaller_one() -> None:
+    """It is the id of the epoch, at which nothing was changed."""
+    assert audit.make_event_id(0, 0) == audit.previous_event_id(audit.make_event_id(0, 0))

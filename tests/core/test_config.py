@@ -1,14 +1,25 @@
 """The most specific level with limits applies, and every change raises the stamp."""
 
+import pickle
 import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import strategies as some
-from zae_limiter.core.config import ConfigRecord, ConfigRecords, EntityFacts, entity_of_cursor, make_cursor, resolve
+from zae_limiter.core.config import (
+    ALL_ENTITIES,
+    ConfigRecord,
+    ConfigRecords,
+    EntityFacts,
+    ResolvedLimits,
+    check_inherit,
+    entity_of_cursor,
+    make_cursor,
+    resolve,
+)
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
@@ -20,13 +31,51 @@ LEVELS = {"entity_resource": "entity", "entity_default": "entity_default", "reso
 
 @given(some.config_record_sets)
 def test_resolve_uses_the_most_specific_level_with_limits(records: ConfigRecords) -> None:
-    """Entity and resource, then entity, resource and system; levels are not merged."""
-    candidates = [(source, getattr(records, level)) for level, source in LEVELS.items()]
-    having = [(source, record.limits) for source, record in candidates if record is not None and record.limits]
-    expected = having[0] if having else (None, ())
+    """Entity and resource, then entity, resource and system; a level that inherits adds what follows."""
+    expected: dict[str, tuple[Limit, str]] = {}
+    first = None
+    for level, source in LEVELS.items():
+        record = getattr(records, level)
+        if record is None or record.deleted or not record.limits:
+            continue
+        first = first or source
+        for limit in record.limits:
+            expected.setdefault(limit.name, (limit, source))
+        if not record.inherit:
+            break
     found = resolve(records)
 
-    assert expected == (found.source, found.limits)
+    assert first == found.source
+    assert [expected[name] for name in sorted(expected)] == list(zip(found.limits, found.sources, strict=True))
+
+
+def test_resolve_without_inherit_drops_the_limits_of_the_next_level() -> None:
+    """A level is complete, unless it says otherwise."""
+    records = ConfigRecords(entity_resource=ConfigRecord(RPM, 1), system=ConfigRecord(TPM, 1))
+
+    assert RPM == resolve(records).limits
+
+
+def test_resolve_with_inherit_adds_the_limits_that_the_next_level_names() -> None:
+    """A limit that both name comes from the nearer one."""
+    raised = (Limit.per_minute("rpm", 500),)
+    records = ConfigRecords(entity_resource=ConfigRecord(raised, 1, inherit=True), system=ConfigRecord((*RPM, *TPM), 1))
+    found = resolve(records)
+
+    assert (*raised, *TPM) == found.limits
+    assert ("entity", ("entity", "system")) == (found.source, found.sources)
+
+
+def test_resolved_limits_unpack_to_three_and_survive_pickling() -> None:
+    """The levels of the limits are an attribute beside the three."""
+    resolved = ResolvedLimits([*RPM, *TPM], None, "entity", {"rpm": "entity", "tpm": "system"})
+    limits, on_unavailable, source = pickle.loads(pickle.dumps(resolved))
+
+    assert ([*RPM, *TPM], None, "entity") == (limits, on_unavailable, source)
+    assert {"rpm": "entity", "tpm": "system"} == pickle.loads(pickle.dumps(resolved)).sources
+    assert {"rpm": "system"} == ResolvedLimits([*RPM], None, "system").sources
+    assert {} == ResolvedLimits(None, None, None).sources
+    assert {} == resolved._replace(source="system").sources
 
 
 def test_resolve_without_records_returns_no_limits() -> None:
@@ -101,6 +150,15 @@ def test_cursor_round_trips_and_is_url_safe(resource: str, entity_id: str) -> No
     assert re.fullmatch(r"[A-Za-z0-9_=-]+", cursor)
 
 
+@given(some.resources, some.resources, some.entity_ids)
+def test_cursor_of_another_resource_raises(resource: str, other: str, entity_id: str) -> None:
+    """No entity id makes a cursor look like that of another list."""
+    assume(resource != other)
+
+    with pytest.raises(ValidationError, match="cursor"):
+        entity_of_cursor(make_cursor(other, entity_id), resource)
+
+
 @pytest.mark.parametrize(
     "cursor",
     [None, 5, "", "x", "user-1", "日本", "!!!!", "x" * 2_000, make_cursor("other", "u"), make_cursor("gpt-4", "a#b")],
@@ -109,3 +167,22 @@ def test_invalid_cursor_raises(cursor: object) -> None:
     """A cursor of another list would silently skip entities."""
     with pytest.raises(ValidationError, match="cursor"):
         entity_of_cursor(cursor, "gpt-4")
+
+
+def test_cursor_of_all_entities_is_not_one_of_a_resource() -> None:
+    """The two lists have different entities."""
+    assert "user-1" == entity_of_cursor(make_cursor(ALL_ENTITIES, "user-1"), ALL_ENTITIES)
+    with pytest.raises(ValidationError, match="must come from a list of all entities"):
+        entity_of_cursor(make_cursor("gpt-4", "user-1"), ALL_ENTITIES)
+
+
+@pytest.mark.parametrize("value", ["no", 1, 0, None])
+def test_inherit_that_is_no_boolean_raises(value: object) -> None:
+    """A text such as "no" would inherit."""
+    check_inherit(True)
+    check_inherit(False)
+
+    with pytest.raises(ValidationError) as caught:
+        check_inherit(value)
+
+    assert ("inherit", value) == (caught.value.field, caught.value.value)

@@ -1,11 +1,12 @@
 """Entities are checked before they are stored."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from zae_limiter.core.entity import Entity, check_entity
+from zae_limiter.core.entity import MAX_METADATA_DEPTH, MAX_NESTED_METADATA_BYTES, Entity, check_entity, check_metadata
 from zae_limiter.core.errors import ValidationError
 
 GOOD = Entity("user-1", "User One", "org-1", True, {"plan": "pro", "seats": 5, "trial": False, "note": None})
@@ -40,9 +41,7 @@ def test_valid_entities_pass_the_check(entity: Entity) -> None:
         ("metadata", ["a"]),
         ("metadata", {"": "a"}),
         ("metadata", {1: "a"}),
-        ("metadata", {"a": 1.5}),
         ("metadata", {"a": 10**31}),
-        ("metadata", {"a": {"nested": 1}}),
         ("metadata", {"a": "x" * 2**20}),
         ("metadata", {"a": "\ud800"}),
         ("metadata", {str(number): 1 for number in range(51)}),
@@ -52,3 +51,67 @@ def test_invalid_entities_raise(field: str, value: Any) -> None:
     """Values that a table could not store are refused before they are written."""
     with pytest.raises(ValidationError):
         check_entity(replace(GOOD, **{field: value}))
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Return metadata whose value is nested this deep."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return {"a": value}
+
+
+def endless() -> dict[str, Any]:
+    """Return a dictionary that contains itself."""
+    found: dict[str, Any] = {}
+    found["a"] = found
+    return found
+
+
+def of_bytes(size: int) -> dict[str, Any]:
+    """Return metadata whose nested part has this many bytes of JSON, partly of characters that have two."""
+    texts = ["\u00e9" * 500] * 30
+    overhead = len(json.dumps({"a": [*texts, ""]}, ensure_ascii=False, separators=(",", ":")).encode())
+    rest = size - overhead
+    fill = ["x" * 1000] * (rest // 1003)
+    rest -= 1003 * len(fill)
+    return {"a": [*texts, *fill, "x" * rest], "flat": "y" * 1024}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"a": 1.5, "b": -0.0, "c": 1e-308, "d": 1.7976931348623157e308},
+        {"a": [], "b": {}, "c": [{"d": [None, True, 1, "x"]}]},
+        nested(MAX_METADATA_DEPTH),
+        of_bytes(MAX_NESTED_METADATA_BYTES),
+    ],
+)
+def test_metadata_may_have_floats_lists_and_dictionaries(metadata: dict[str, Any]) -> None:
+    """Values as in JSON, up to the bounds."""
+    check_metadata(metadata)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "reason"),
+    [
+        ({"a": float("nan")}, "metadata['a']", "finite"),
+        ({"a": [1, float("-inf")]}, "metadata['a'][1]", "finite"),
+        ({"a": {"b": [{"c": 10**31}]}}, "metadata['a']['b'][0]['c']", "at most"),
+        ({"a": ["x" * 1025]}, "metadata['a'][0]", "at most 1024 characters"),
+        ({"a": {"": 1}}, "metadata key", "must not be empty"),
+        ({"a": {1: 1}}, "metadata key", "plain str"),
+        ({"a": (1, 2)}, "metadata['a']", "list or dict, not tuple"),
+        ({"a": b"x"}, "metadata['a']", "list or dict, not bytes"),
+        ({"a": type("Text", (str,), {})("x")}, "metadata['a']", "not Text"),
+        (nested(MAX_METADATA_DEPTH + 1), "metadata['a']" + "[0]" * MAX_METADATA_DEPTH, "more than 8 deep"),
+        (endless(), "metadata" + "['a']" * (MAX_METADATA_DEPTH + 1), "more than 8 deep"),
+        (of_bytes(MAX_NESTED_METADATA_BYTES + 1), "metadata", "at most 32768 bytes of JSON, not 32769"),
+    ],
+)
+def test_invalid_nested_metadata_raises_with_its_place(metadata: dict[str, Any], field: str, reason: str) -> None:
+    """The error names the value, and the bound that it exceeds."""
+    with pytest.raises(ValidationError, match=reason) as raised:
+        check_metadata(metadata)
+
+    assert field == raised.value.field

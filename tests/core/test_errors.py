@@ -24,6 +24,9 @@ SHORT = status(RPM, 0, 1, 0.6)
 LONG = status(TPM, 20, 500, 2.88)
 
 EVERY_ERROR = [
+    errors.AmountExceedsCapacityError([], "consume[rpm]", 11, "is more than the capacity"),
+    errors.UnknownKindError("yak", "9.0.0", "1.0.0"),
+    errors.KindNotAllowedError("inherit"),
     errors.RateLimitExceeded([PASSED, LONG]),
     errors.LeaseExpiredError("adjust"),
     errors.LeaseExpiredError("adjust", "user-1", "gpt-4"),
@@ -48,12 +51,14 @@ EVERY_ERROR = [
     errors.NamespaceStateError("tenant", "purging", "recover"),
     errors.NamespaceStateError("tenant", "deleted", "recover", "its name was taken"),
     errors.VersionMismatchError("1.0", "0.9", "the stack is older"),
-    errors.IncompatibleSchemaError("1.0.0", "2.0.0"),
+    errors.VersionMismatchError("1.0", "1.1", "it requires client 1.1 or later", True),
+    errors.IncompatibleSchemaError("1.0.0", "2.0.0", True),
+    errors.IncompatibleSchemaError("1.0.0", "0.9.0", False, "zae-limiter upgrade --name my-app"),
     errors.ValidationError("capacity", 0, "must be at least 1"),
     errors.InvalidIdentifierError("entity_id", "a#b", "no"),
     errors.InvalidNameError("resource", "a#b", "no"),
     errors.NoLimitsInForceError("limits", None, "no limits are in force"),
-    errors.MissingExtraError("plot", "asciichartpy"),
+    errors.MissingExtraError("plot", "asciichartpy", 'pip install "asciichartpy>=1.5"'),
 ]
 
 
@@ -94,6 +99,22 @@ def test_error_hierarchy_is_the_documented_one() -> None:
     }
 
     assert all(issubclass(error, branch) for branch, found in branches.items() for error in found)
+
+
+@pytest.mark.parametrize(
+    "kind", [ValidationError, errors.InvalidIdentifierError, errors.InvalidNameError, errors.NoLimitsInForceError]
+)
+def test_validation_error_is_caught_as_python_value_error(kind: type[ValidationError]) -> None:
+    """Code that expects Python's own error for a bad argument needs no import of this package."""
+    with pytest.raises(ValueError, match="must be at least 1"):
+        raise kind("capacity", 0, "must be at least 1")
+
+
+def test_no_limits_message_does_not_name_the_missing_value() -> None:
+    """The caller passed no limits, so there is no value to show."""
+    error = errors.NoLimitsInForceError("limits", None, "no limits are in force for entity 'user-1'")
+
+    assert "Missing limits: no limits are in force for entity 'user-1'" == str(error)
 
 
 def test_rate_limit_exceeded_separates_violations_and_passed_limits() -> None:
@@ -142,6 +163,12 @@ def test_retry_after_header_is_whole_seconds_rounded_up(seconds: float, header: 
     assert header == RateLimitExceeded([status(RPM, 0, 1, seconds)]).retry_after_header
 
 
+@pytest.mark.parametrize(("seconds", "ms"), [(0.0, 0), (0.0001, 1), (0.001, 1), (4.035, 4035), (59.9991, 60_000)])
+def test_retry_after_ms_is_whole_milliseconds_rounded_up(seconds: float, ms: int) -> None:
+    """A client that waits this long is not too early, and an exact wait is not one longer."""
+    assert ms == RateLimitExceeded([status(RPM, 0, 1, seconds)]).as_dict()["retry_after_ms"]
+
+
 def test_as_dict_is_complete_and_json_serializable() -> None:
     """An HTTP handler can return it unchanged."""
     error = RateLimitExceeded([PASSED, LONG])
@@ -149,6 +176,8 @@ def test_as_dict_is_complete_and_json_serializable() -> None:
         "error": "rate_limit_exceeded",
         "message": str(error),
         "retry_after_seconds": 2.88,
+        "never": False,
+        "retry_after_ms": 2880,
         "limits": [PASSED.as_dict(), LONG.as_dict()],
     }
 
@@ -204,3 +233,68 @@ def test_namespace_state_error_shows_its_hint_if_it_has_one() -> None:
 
     assert "Cannot recover namespace 'tenant': it is purging." == str(plain)
     assert "Cannot recover namespace 'tenant': it is deleted; delete the other one first." == str(hinted)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.VersionMismatchError("1.0", "1.1", "it requires client 1.1 or later", True, "zae-limiter upgrade -n a"),
+        errors.IncompatibleSchemaError("1.0.0", "2.0.0", True, "zae-limiter upgrade -n a"),
+    ],
+)
+def test_outdated_client_is_told_to_update_itself(error: errors.VersionError) -> None:
+    """``upgrade`` of an outdated client cannot help."""
+    assert str(error).endswith(". Install a newer version of this client.")
+    assert "zae-limiter upgrade" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.VersionMismatchError("1.0", "0.9", "the aggregator is older", False, "zae-limiter upgrade --name a"),
+        errors.IncompatibleSchemaError("1.0.0", "0.9.0", False, "zae-limiter upgrade --name a"),
+    ],
+)
+def test_outdated_limiter_is_to_be_upgraded(error: errors.VersionError) -> None:
+    """The message has the whole command."""
+    assert str(error).endswith(". Upgrade the limiter: zae-limiter upgrade --name a")
+
+
+def test_incompatible_schema_says_which_side_is_older() -> None:
+    """Both schemas are named."""
+    assert "The table has schema 2.0.0, newer than this client's 1.0.0." in str(
+        errors.IncompatibleSchemaError("1.0.0", "2.0.0", True)
+    )
+    assert "The table has schema 0.9.0, older than this client's 1.0.0." in str(
+        errors.IncompatibleSchemaError("1.0.0", "0.9.0")
+    )
+
+
+class CountedRejection:
+    """A rejection that counts how often its statuses are made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def statuses(self) -> list[LimitStatus]:
+        self.made += 1
+        return [PASSED, LONG]
+
+
+def test_statuses_of_a_rejection_are_made_once_when_they_are_read():
+    """A caller that only catches the error does not pay for them."""
+    rejection = CountedRejection()
+    error = RateLimitExceeded(rejection)
+    before = rejection.made
+
+    assert 2.88 == error.retry_after_seconds
+    assert (PASSED, LONG) == error.statuses == error.args[0]
+    assert (0, 1) == (before, rejection.made)
+
+
+def test_rejection_whose_statuses_were_never_read_can_be_pickled_and_shown():
+    """The copy has the statuses, not the object that makes them."""
+    arrived = pickle.loads(pickle.dumps(RateLimitExceeded(CountedRejection())))
+
+    assert (PASSED, LONG) == arrived.statuses
+    assert repr(RateLimitExceeded([PASSED, LONG])) == repr(RateLimitExceeded(CountedRejection()))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.limit import MAX_LIMITS, MAX_PERIOD_SECONDS, Limit, check_limits, digest
+from zae_limiter.core.limit import MAX_LIMITS, MAX_PERIOD_SECONDS, Limit, LimitName, check_limits, digest
 
 RPM = Limit.per_minute("rpm", 100)
 
@@ -158,3 +158,13 @@ def test_digest_is_equal_exactly_for_equal_sets_of_limits(first: tuple[Limit, ..
 def test_a_digest_is_the_same_in_every_process() -> None:
     """It is stored, so it must not depend on the process."""
     assert "aa8c4e289d3e08bb" == digest([RPM])
+
+
+@pytest.mark.parametrize("name", [name for name in vars(LimitName) if name.isupper()])
+def test_limit_name_constant_is_a_plain_text_and_a_valid_name(name: str) -> None:
+    """A constant can be used wherever its text can, as a name of a limit and as a key of amounts."""
+    value = getattr(LimitName, name)
+
+    assert name.lower() == value
+    assert str is type(value)
+    assert Limit.per_minute(name.lower(), 5) == Limit.per_minute(value, 5)

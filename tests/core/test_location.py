@@ -11,10 +11,16 @@ from zae_limiter.core.location import (
     Location,
     MemoryLocation,
     SqliteLocation,
+    choose_url,
     deployed_at,
+    deployed_name,
     dynamo_url,
     parse_location,
+    selecting_options,
+    shown_name,
     sqlite_url,
+    stack_of,
+    without_credentials,
 )
 
 
@@ -102,20 +108,133 @@ def test_dynamodb_url_round_trips(name: str, region: str | None, endpoint_url: s
     assert location == parse_location(dynamo_url(location))
 
 
-def test_deployed_at_returns_the_location_of_a_dynamodb_url() -> None:
-    """The location has name and region."""
-    expected = DynamoLocation("my-app", "eu-west-1")
-
-    assert expected == deployed_at("dynamodb://my-app?region=eu-west-1", "stack_name")
+@pytest.mark.parametrize("name", ["my-app", "dynamodb://my-app?region=eu-west-1"])
+def test_deployed_name_of_a_stack_or_of_its_url_is_that_of_the_stack(name: str) -> None:
+    """A limiter on DynamoDB has the name of its stack."""
+    assert "my-app" == deployed_name(name, "stack_name")
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
-def test_deployed_at_of_an_embedded_store_raises(backend: str) -> None:
+def test_deployed_name_of_an_embedded_store_raises(backend: str) -> None:
     """The error names the attribute and the backend."""
     url = {"memory": "memory://", "sqlite": "sqlite:///limits.db"}[backend]
 
     with pytest.raises(UnsupportedByBackendError, match=f"stack_name is not supported by the {backend} backend"):
-        deployed_at(url, "stack_name")
+        deployed_name(url, "stack_name")
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "stack"),
+    [
+        ("memory://", "memory://", None),
+        ("sqlite:///a%40b.db", "sqlite:///a%40b.db", None),
+        ("dynamodb://my-app?region=eu-west-1", "my-app", "my-app"),
+    ],
+)
+def test_shown_name_is_that_of_the_stack_or_the_url(url: str, name: str, stack: str | None) -> None:
+    """On DynamoDB a limiter is known by its name."""
+    assert (name, stack) == (shown_name(url), stack_of(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("memory://", "memory://"),
+        ("sqlite:///user@home/limits.db", "sqlite:///user@home/limits.db"),
+        ("sqlite:////tmp/a%40b.db", "sqlite:////tmp/a%40b.db"),
+        ("dynamodb://key:secret@my-app", "dynamodb://***@my-app"),
+        (
+            "dynamodb://my-app?region=r&endpoint_url=http://host:1",
+            "dynamodb://my-app?region=r&endpoint_url=http://host:1",
+        ),
+        (
+            dynamo_url(DynamoLocation("my-app", None, "http://key:s@cret@host:1/x")),
+            "dynamodb://my-app?endpoint_url=http://***%40host:1/x",
+        ),
+        ("dynamodb://my-app?endpoint_url=http://key@host", "dynamodb://my-app?endpoint_url=http://***@host"),
+    ],
+)
+def test_url_is_shown_without_credentials(url: str, expected: str) -> None:
+    """A password in a URL is not printed; the path of a file is not a password."""
+    assert expected == without_credentials(url)
+
+
+@pytest.mark.parametrize(
+    ("passed", "environment", "url", "reason"),
+    [
+        ("memory://", {"ZAE_LIMITER_URL": "sqlite:///a.db", "ZAEL_STACK": "my-app"}, "memory://", "passed"),
+        (
+            None,
+            {"ZAE_LIMITER_URL": "sqlite:///a.db", "ZAEL_STACK": "my-app"},
+            "sqlite:///a.db",
+            "ZAE_LIMITER_URL is set",
+        ),
+        (None, {"ZAE_LIMITER_URL": "", "ZAEL_STACK": "", "ZAEL_NAMESPACE": ""}, None, "ZAE_LIMITER_URL is not set"),
+        (None, {}, None, "ZAE_LIMITER_URL is not set"),
+    ],
+)
+def test_url_is_chosen_from_the_argument_then_the_environment_then_the_default(
+    passed: str | None, environment: dict[str, str], url: str | None, reason: str
+) -> None:
+    """The reason says which of them it was; an empty variable counts as unset."""
+    chosen = choose_url(passed, environment)
+
+    assert url == chosen.url
+    assert reason in chosen.reason
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        (
+            {"ZAEL_STACK": "my-app", "ZAEL_NAMESPACE": "team", "AWS_REGION": "eu-west-1"},
+            "ZAEL_STACK and .* are set, .* open\\('dynamodb://my-app\\?region=eu-west-1', namespace='team'\\)",
+        ),
+        (
+            {"ZAEL_STACK": "my-app", "AWS_DEFAULT_REGION": "us-east-1"},
+            "ZAEL_STACK is set, .* Write open\\('dynamodb://my-app\\?region=us-east-1'\\), or set ZAE_LIMITER_URL",
+        ),
+        (
+            {"ZAEL_NAMESPACE": "team", "AWS_REGION": ""},
+            "ZAEL_NAMESPACE is set, .* Write open\\('dynamodb://NAME\\?region=REGION', namespace='team'\\)",
+        ),
+    ],
+)
+def test_stack_in_the_environment_of_another_program_raises_with_its_url(
+    environment: dict[str, str], message: str
+) -> None:
+    """Without the error, a file would be opened, and limits would not be shared."""
+    with pytest.raises(ValidationError, match=message) as raised:
+        choose_url(None, environment)
+
+    assert "url" == raised.value.field
+
+
+def test_deployed_at_of_a_stack_is_its_location() -> None:
+    """With the region and the endpoint of its URL."""
+    url = "dynamodb://my-app?region=eu-west-1"
+
+    assert parse_location(url) == deployed_at(url, "create_stack")
+
+
+def test_deployed_at_of_an_embedded_store_has_the_hint_of_the_operation() -> None:
+    """It says what to do instead."""
+    with pytest.raises(UnsupportedByBackendError, match="delete its file"):
+        deployed_at("sqlite:///limits.db", "delete_stack", "delete its file")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("dynamodb://my-app", " --name my-app"),
+        ("dynamodb://my-app?region=eu-west-1", " --name my-app --region eu-west-1"),
+        ("dynamodb://my-app?endpoint_url=http://h:1/?a", " --name my-app --endpoint-url 'http://h:1/?a'"),
+        ("sqlite:////tmp/a.db", " --url sqlite:////tmp/a.db"),
+    ],
+)
+def test_selecting_options_select_the_limiter_of_a_url(url: str, expected: str) -> None:
+    """A suggested command can be copied into a shell."""
+    assert expected == selecting_options(url)
 
 
 SURROGATES = ["\ud800", "\udc80", "a\udfffb"]

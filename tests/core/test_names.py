@@ -1,11 +1,14 @@
 """Names are checked before anything is written."""
 
+import contextlib
+import string
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 
 from tests import strategies as some
+from tests.real_names import ENTITY, PARENT, RESOURCES
 from zae_limiter.core import names
 from zae_limiter.core.errors import InvalidIdentifierError, InvalidNameError, ValidationError
 
@@ -20,8 +23,20 @@ def test_valid_entity_ids_pass_the_check(value: str) -> None:
 
 @given(some.resources)
 def test_valid_resources_pass_the_check(value: str) -> None:
-    """A letter, then letters, digits and _ - . /, up to 64."""
+    """A letter or @, then letters, digits and a few signs, up to 128."""
     names.check_resource(value)
+
+
+@pytest.mark.parametrize("value", [*RESOURCES, "a" * 128])
+def test_model_ids_of_providers_are_valid_resources(value: str) -> None:
+    """Bedrock, OpenRouter, OpenAI and Cloudflare; a caller need not translate them."""
+    names.check_resource(value)
+
+
+@pytest.mark.parametrize("value", [ENTITY, PARENT, "1/2", "a" * 256])
+def test_ids_of_identity_providers_and_paths_are_valid_entity_ids(value: str) -> None:
+    """A caller need not translate them."""
+    names.check_entity_id(value)
 
 
 @given(some.limit_names)
@@ -62,18 +77,40 @@ def test_invalid_names_raise_with_field_and_value(check: Callable[[object, str],
     assert ("the field", value) == (caught.value.field, caught.value.value)
 
 
-@pytest.mark.parametrize("value", ["-a", ".a", "@a", "_", "a/b", "a" * 257])
-def test_entity_id_with_a_leading_sign_a_slash_or_257_characters_raises(value: str) -> None:
-    """These are the rules of entity ids."""
-    with pytest.raises(InvalidIdentifierError):
+@pytest.mark.parametrize("value", ["-a", ".a", "@a", "/a", "|a", "=a", "_", "$SYSTEM", "a" * 257])
+def test_entity_id_with_a_leading_sign_or_257_characters_raises(value: str) -> None:
+    """These are the rules of entity ids. Audit ids of other things start with a dollar sign."""
+    with pytest.raises(InvalidIdentifierError, match=r"starts with a letter or digit|at most 256"):
         names.check_entity_id(value)
 
 
-@pytest.mark.parametrize("value", ["1a", "_a", "/a", "a:b", "a" * 65])
-def test_resource_without_a_leading_letter_or_with_a_colon_raises(value: str) -> None:
-    """These are the rules of resources."""
-    with pytest.raises(InvalidNameError):
+@pytest.mark.parametrize("value", ["1a", "_a", "/a", ":a", "=a", "|a", "+a", "-a", "_all_", "$SYSTEM", "a" * 129])
+def test_resource_without_a_leading_letter_or_at_sign_or_with_129_characters_raises(value: str) -> None:
+    """These are the rules of resources. Reserved resources start with an underscore."""
+    with pytest.raises(InvalidNameError, match=r"starts with a letter or @|at most 128"):
         names.check_resource(value)
+
+
+PRINTABLE = [chr(code) for code in range(32, 127)]
+ALNUM = set(string.ascii_letters + string.digits)
+
+
+def accepted(check: Callable[[object], None], text: str) -> set[str]:
+    """Return the printable ASCII characters that a name may have at the place of ``*``."""
+    found = set()
+    for sign in PRINTABLE:
+        with contextlib.suppress(ValidationError):
+            check(text.replace("*", sign))
+            found.add(sign)
+    return found
+
+
+def test_a_name_has_only_the_documented_signs() -> None:
+    """No name has # or white space, which separate names, nor * or ?, which a policy would interpret."""
+    assert ALNUM | set("_-./:@+|=") == accepted(names.check_entity_id, "a*") == accepted(names.check_resource, "a*")
+    assert ALNUM == accepted(names.check_entity_id, "*a")
+    assert {*string.ascii_letters, "@"} == accepted(names.check_resource, "*a")
+    assert ALNUM | set("_-.") == accepted(names.check_limit_name, "a*") == accepted(names.check_namespace, "a*")
 
 
 @pytest.mark.parametrize("value", ["a/b", "1a", "a" * 65, "wcu", "PK", "GSI2SK", "total_events", "ttl", "s_0", "s_63"])

@@ -1,5 +1,6 @@
 """Usage is counted in windows of an hour, a day or a month, in UTC."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,13 +12,17 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import (
     WINDOW_TYPES,
+    KeyRange,
     UsageFilter,
+    UsagePosition,
     UsageSnapshot,
     UsageSummary,
     Window,
+    check_next_key,
     check_window_type,
     summarize,
     window_at,
+    window_key_before,
     window_of_key,
 )
 
@@ -121,7 +126,6 @@ def test_usage_filter_admits_windows_that_start_within_its_bounds() -> None:
 @pytest.mark.parametrize(
     ("filters", "field"),
     [
-        ({}, "entity_id"),
         ({"entity_id": "a#b"}, "entity_id"),
         ({"resource": "_default_"}, "resource"),
         ({"entity_id": "a", "window_type": "weekly"}, "window_type"),
@@ -134,3 +138,88 @@ def test_invalid_usage_filter_raises_with_its_field(filters: dict[str, Any], fie
     with pytest.raises(ValidationError) as raised:
         UsageFilter(**filters)
     assert field == raised.value.field
+
+
+def test_usage_filter_takes_datetimes() -> None:
+    """They mean the same as text in ISO 8601."""
+    noon = window_at("hourly", ms_from_iso("2024-01-01T12:00:00Z"))
+    wanted = UsageFilter(
+        start_time=datetime(2024, 1, 1, 12, tzinfo=UTC), end_time=datetime(2024, 1, 1, 12, 30, tzinfo=UTC)
+    )
+
+    assert wanted.admits(noon)
+    assert not wanted.admits(window_at("hourly", ms_from_iso("2024-01-01T13:00:00Z")))
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, KeyRange("", "")),
+        ({"start_time": "2024-02-29T10:30:00Z"}, KeyRange("2024-02", "")),
+        ({"end_time": "2024-02-29T10:30:00Z"}, KeyRange("", "2024-02-29T10:00:00Z")),
+        (
+            {"start_time": datetime(2024, 2, 29, 10, tzinfo=UTC), "window_type": "hourly"},
+            KeyRange("2024-02-29T10:00:00Z", ""),
+        ),
+        ({"start_time": "0999-01-01", "window_type": "daily"}, KeyRange("0999-01-01", "")),
+        ({"end_time": "9999-12-31", "window_type": "monthly"}, KeyRange("", "9999-12")),
+        ({"start_time": "0001-01-01T00:00:00+14:00", "end_time": "9999-12-31T23:59:59-14:00"}, KeyRange("", "")),
+    ],
+)
+def test_key_range_of_a_filter_contains_its_windows(filters: dict[str, Any], expected: KeyRange) -> None:
+    """Without a type it begins with a month and ends with an hour. Times that have no window do not bound it."""
+    assert expected == UsageFilter(**filters).key_range
+
+
+@pytest.mark.parametrize(
+    ("at", "window_type", "expected"),
+    [
+        ("2024-03-01T05:00:00Z", "daily", "2024-03-01"),
+        ("2024-03-01T05:00:00Z", "monthly", "2024-03"),
+        ("2024-03-01", "monthly", "2024-03"),
+        ("2024-03-01", "hourly", "2024-02-29T23:00:00Z"),
+        ("2024-03", "hourly", "2024-02-29T23:00:00Z"),
+        ("2024-03", "daily", "2024-02-29"),
+    ],
+)
+def test_window_key_before_is_the_next_smaller_of_a_type(at: str, window_type: str, expected: str) -> None:
+    """A longer window that contains the other sorts before it."""
+    window = window_of_key(at)
+
+    assert window is not None
+    assert expected == window_key_before(window, window_type)
+
+
+POSITION = UsagePosition("2024-01-02", "user-1", "gpt-4")
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"entity_id": "user-1"}, {"resource": "gpt-4"}, {"window_type": "daily", "start_time": "2024-01-02"}],
+)
+def test_next_key_of_a_position_round_trips(filters: dict[str, Any]) -> None:
+    """It fits every query that finds the snapshot."""
+    assert POSITION == check_next_key(POSITION.next_key, UsageFilter(**filters))
+
+
+@pytest.mark.parametrize(
+    ("next_key", "filters"),
+    [
+        (5, {}),
+        ({}, {}),
+        ({**POSITION.next_key, "PK": "x"}, {}),
+        ({**POSITION.next_key, "window": "2024-01-02T10:30:00Z"}, {}),
+        ({**POSITION.next_key, "window": 5}, {}),
+        ({**POSITION.next_key, "entity_id": "a#b"}, {}),
+        ({**POSITION.next_key, "resource": "a#b"}, {}),
+        (POSITION.next_key, {"entity_id": "user-2"}),
+        (POSITION.next_key, {"resource": "search"}),
+        (POSITION.next_key, {"window_type": "hourly"}),
+        (POSITION.next_key, {"start_time": "2024-01-03"}),
+        (POSITION.next_key, {"end_time": "2024-01-01"}),
+    ],
+)
+def test_next_key_of_another_query_raises(next_key: object, filters: dict[str, Any]) -> None:
+    """It would silently skip snapshots."""
+    with pytest.raises(ValidationError, match="next_key"):
+        check_next_key(next_key, UsageFilter(**filters))

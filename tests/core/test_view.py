@@ -8,6 +8,7 @@ from tests import strategies as some
 from tests.one_bucket import NOON, after, at, created, own, stored, taking, view, with_balances
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.config import EntityFacts, Resolution
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import NO_LIMITS, Pace, effective_limits, own_effective_limits, pace_after
 from zae_limiter.schema.bucket_item import view_after_take
@@ -38,6 +39,14 @@ class TestEffectiveLimits:
         terms = [effective_limits(Resolution((RPS,), 1, source, None, None), 7) for source in sources]
 
         assert [0, 0, 7, 7] == [one.ttl_multiplier for one in terms if one is not None]
+
+    def test_more_effective_limits_than_a_bucket_can_have_raise(self) -> None:
+        """Each level has at most as many, but inherited limits add up."""
+        limits = tuple(Limit.per_minute(f"l{number}", 5) for number in range(33))
+
+        with pytest.raises(ValidationError, match="at most 32 limits: set fewer, or without inherit"):
+            effective_limits(Resolution(limits, 3, "entity", None, None), 7)
+        assert effective_limits(Resolution(limits[:32], 3, "entity", None, None), 7) is not None
 
     def test_effective_limits_contain_parent_and_cascade_of_the_entity(self) -> None:
         """Both are written to the bucket."""

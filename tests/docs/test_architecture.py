@@ -42,6 +42,9 @@ KEYS = [
     keys.gsi3_pk_entity(NS, ENTITY),
     keys.gsi3_sk_bucket(RESOURCE, SHARD),  # type: ignore[arg-type]  # a placeholder for its number
     keys.gsi4_pk(NS),
+    keys.gsi4_sk_entity(ENTITY),
+    keys.gsi4_sk_audit("{event}"),
+    keys.gsi4_sk_usage(WINDOW, ENTITY, RESOURCE),
 ]
 SECTION = PAGE.partition("## What is in the table")[2].partition("\n\n| to ")[0]
 # Line N of `_sync/x.py` is line N of `_async/x.py`, for every x.

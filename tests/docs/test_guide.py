@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, named
+from zae_limiter import SyncRepository
 
 # Those of the DynamoDB page need an engine; another test checks that they can be given.
 PAGES = [page for page in sorted((ROOT / "docs" / "guide").glob("*.md")) if page.stem != "dynamodb"]
@@ -21,7 +22,11 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("commands", "shown"), SCRIPTS)
 def test_commands_of_a_guide_run_one_after_the_other(commands, shown, tmp_path):
-    """A reader pastes them into a shell; output on the page is that of the last command."""
+    """A reader pastes them into a shell; output on the page is that of the last command.
+
+    The file exists, as after the programs of the page.
+    """
+    SyncRepository.open(f"sqlite:///{tmp_path}/limits.db").close()
     environment = {"ZAE_LIMITER_URL": "sqlite:///limits.db", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     done = subprocess.run(
         ["sh", "-e", "-c", commands],

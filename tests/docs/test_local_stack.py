@@ -15,16 +15,13 @@ from tests.infra.local_servers import always_stopped
 from tests.long_waits import LONG_DEADLINE
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
-# The test environment has the extra.
-INSTALLING = "pip install "
 
 
 def script(page: Path, port: int) -> str:
     """Return the lines of a page that start a local AWS, deploy and use it, with another port and a long deadline."""
     (text,) = [block.text for block in blocks(page, *SHELLS) if "zae-limiter deploy" in block.text]
-    lines = [line for line in text.splitlines() if not line.startswith(INSTALLING)]
     with_long_deadline = "".join(f"{name}={shlex.quote(value)} " for name, value in LONG_DEADLINE.items())
-    started = "\n".join(lines).replace("zae-limiter local up", f"zae-limiter local up --port {port}")
+    started = text.rstrip("\n").replace("zae-limiter local up", f"zae-limiter local up --port {port}")
     return (
         "set -e\n"
         + re.sub(r"^(?=zae-limiter acquire)", with_long_deadline, started, count=1, flags=re.MULTILINE)

@@ -17,7 +17,7 @@ from tests.docs.test_commands import fault
 from zae_limiter.cli import main
 
 # These belong to other programs.
-FLAGS_OF_OTHERS = {"--list", "--parameter-overrides", "--resources-to-skip", "--seed", "--tags"}
+FLAGS_OF_OTHERS = {"--host", "--list", "--parameter-overrides", "--resources-to-skip", "--seed", "--tags"}
 SESSION = botocore.session.Session()
 # Options that the AWS command line adds to the calls.
 EVERYWHERE = {"query", "output", "region", "endpoint-url", "profile"}

@@ -25,6 +25,8 @@ ON_DYNAMODB = re.compile(
 )
 WITH_PROGRAMS = [page for page in PAGES if programs(page)]
 WITH_AN_EXTRA = [block for page in WITH_PROGRAMS for block in programs(page) if block.needs]
+# These have a test of their own, with Locust: tests/loadtest/test_locust_process.py.
+OF_LOAD_TESTS = [block for block in WITH_AN_EXTRA if block.needs == "bench"]
 
 
 @pytest.fixture
@@ -105,7 +107,9 @@ def test_programs_of_a_page_run_as_shown(page, tmp_path, request):
     assert [] == faults(shown, tmp_path, request.getfixturevalue("aws") if needs_aws else None)
 
 
-@pytest.mark.parametrize("block", WITH_AN_EXTRA, ids=lambda block: block.place)
+@pytest.mark.parametrize(
+    "block", [block for block in WITH_AN_EXTRA if block not in OF_LOAD_TESTS], ids=lambda block: block.place
+)
 def test_cdk_program_of_a_page_makes_its_stack(block, tmp_path):
     """CDK prints notes of its own, so output is allowed; the stack is checked."""
     assert "cdk" == block.needs, "no test brings what this program needs"

@@ -45,7 +45,7 @@ def test_readme_commands_run_one_after_the_other(page, tmp_path):
 
 def test_readme_error_has_the_numbers_beside_it(tmp_path):
     """Less what a slow machine has earned meanwhile."""
-    (program,) = [block.text for block in programs(README) if "retry_after_header)     #" in block.text]
+    (program,) = [block.text for block in programs(README) if "retry_after_header)   #" in block.text]
     (tmp_path / "program.py").write_text(program)
     began_s = time.monotonic()
     done = run([sys.executable, "program.py"], tmp_path)

@@ -79,7 +79,7 @@ def test_status_on_the_page_has_the_rows_of_the_command() -> None:
         table_size_bytes=6_800,
         client_version="0.1.0",
         lambda_version="0.1.0",
-        schema_version="1.0.0",
+        schema_version="2.0.0",
     )
     rows_shown = [(title, value) for title, value in status_rows(DeployedStatus(known)) if value is not None]
 
@@ -104,7 +104,7 @@ def test_causes_of_unavailability_are_quoted_correctly() -> None:
 
 
 def test_variables_of_the_aggregator_are_those_of_the_template() -> None:
-    """And the log level of Powertools."""
+    """And the log level."""
     stack = Resolved("my-app", template_parameters("my-app", StackOptions()))
     variables = stack.properties("AggregatorFunction")["Environment"]["Variables"]
     documented = rows("operations/aggregator.md", "## Settings")
@@ -115,4 +115,4 @@ def test_variables_of_the_aggregator_are_those_of_the_template() -> None:
 def test_largest_number_of_shards_is_as_the_pages_say() -> None:
     """The hot-key runbook and the performance page."""
     assert f"At most {MOST_SHARDS}." in text("operations/runbooks/hot-key.md")
-    assert f"at most into {MOST_SHARDS}" in text("performance.md")
+    assert f"at most {MOST_SHARDS} shards" in text("performance.md")

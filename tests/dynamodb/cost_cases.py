@@ -16,6 +16,8 @@ from zae_limiter.schema.bucket_item import bucket_key
 
 ENTITY, PARENT = "5f0c6b3e-8a1d-4c57-9e42-d1b7a9036c28", "c9a4e7d2-16f8-4b0e-a35c-7d2e90b1f486"
 RESOURCE = "openai/gpt-4o"
+LONG_RESOURCE = "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude-3-5-haiku-20241022-v1:0"
+"""The ARN of an inference profile, of 100 characters."""
 LIMITS = [Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)]
 
 
@@ -78,8 +80,8 @@ class CostScenario:
         await self.others.table.batch_delete([bucket_key(namespace.id, ENTITY, RESOURCE)])
 
 
-async def _take(client: MeteredClient, entity_id: str, consume: dict[str, int]) -> None:
-    async with client.limiter.acquire(entity_id, RESOURCE, consume):
+async def _take(client: MeteredClient, entity_id: str, consume: dict[str, int], resource: str = RESOURCE) -> None:
+    async with client.limiter.acquire(entity_id, resource, consume):
         pass
 
 
@@ -110,6 +112,13 @@ async def admitted_by_a_large_bucket(scenario: CostScenario) -> None:
     await scenario.take(**{many[0].name: 1})
     scenario.measure()
     await scenario.take(**{many[0].name: 1})
+
+
+async def admitted_by_a_long_resource(scenario: CostScenario) -> None:
+    await _take(scenario.client, ENTITY, {"rpm": 1}, LONG_RESOURCE)
+    await _take(scenario.client, ENTITY, {"rpm": 1}, LONG_RESOURCE)
+    scenario.measure()
+    await _take(scenario.client, ENTITY, {"rpm": 1, "tpm": 500}, LONG_RESOURCE)
 
 
 async def view_was_off(scenario: CostScenario) -> None:
@@ -153,6 +162,12 @@ async def create_cached(scenario: CostScenario) -> None:
     await scenario.client.limiter.resolve_limits(ENTITY, RESOURCE)
     scenario.measure()
     await scenario.take(rpm=1, tpm=500)
+
+
+async def create_for_a_long_resource(scenario: CostScenario) -> None:
+    await scenario.client.limiter.resolve_limits(ENTITY, LONG_RESOURCE)
+    scenario.measure()
+    await _take(scenario.client, ENTITY, {"rpm": 1, "tpm": 500}, LONG_RESOURCE)
 
 
 async def create_not_cached(scenario: CostScenario) -> None:
@@ -280,6 +295,7 @@ CASES = (
     Case("admitted, tokens were refilled", admitted_after_refill),
     Case("admitted, the bucket was full again", admitted_from_full),
     Case("admitted, a bucket above 1 KB (12 limits)", admitted_by_a_large_bucket),
+    Case("admitted, a resource of 100 characters", admitted_by_a_long_resource),
     Case("admitted, the view was off", view_was_off),
     Case("admitted, but the view says too little", view_says_too_little),
     Case("admitted, speculative_writes=False", looking_first, speculative_writes=False),
@@ -289,6 +305,7 @@ CASES = (
     Case("limits read again after the cache TTL", limits_read_again),
     Case("bucket created, limits cached", create_cached),
     Case("bucket created, limits not cached", create_not_cached),
+    Case("bucket created, a resource of 100 characters", create_for_a_long_resource),
     Case("rejected, view fresh", rejected_fresh),
     Case("rejected, view stale", rejected_stale),
     Case("rejected by the bucket", rejected_by_the_bucket),

@@ -27,6 +27,7 @@ from zae_limiter.aws.account import Account, EndpointOptions
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
 from zae_limiter.tables.dynamodb import responses
+from zae_limiter.tables.dynamodb.errors import ServiceFailure
 from zae_limiter.tables.dynamodb.http_parser import HttpResponse
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
@@ -213,7 +214,7 @@ async def open_async(metered: MeteredTable, *, speculative_writes: bool = True) 
     clock, random, ledger = SystemClock(), Random(), CostLedger()
     caller: Any = AsyncRecorder(async_table.choose_transport(account_at(metered.url), clock, metered.server), ledger)
     patience = async_table.Patience(clock, DEADLINE_S, random.random)
-    table = async_table.DynamoTable(metered.table_name, caller, metered.server, patience, meter=_ignore_meter)
+    table = async_table.DynamoTable(metered.table_name, caller, metered.server, patience, meter=IgnoredMeter())
     await table.create()
     parallel, nonces = async_runtime.Parallel(), async_scope.Nonces(random)
     settings = make_settings(deadline_s=DEADLINE_S)
@@ -228,7 +229,7 @@ async def open_sync(metered: MeteredTable, *, speculative_writes: bool = True) -
     clock, random, ledger = SystemClock(), Random(), CostLedger()
     caller: Any = SyncRecorder(sync_table.choose_transport(account_at(metered.url), clock, metered.server), ledger)
     patience = sync_table.Patience(clock, DEADLINE_S, random.random)
-    table = sync_table.DynamoTable(metered.table_name, caller, metered.server, patience, meter=_ignore_meter)
+    table = sync_table.DynamoTable(metered.table_name, caller, metered.server, patience, meter=IgnoredMeter())
     table.create()
     parallel, nonces = sync_runtime.Parallel(), sync_scope.Nonces(random)
     settings = make_settings(deadline_s=DEADLINE_S)
@@ -240,8 +241,14 @@ async def open_sync(metered: MeteredTable, *, speculative_writes: bool = True) -
     )
 
 
-def _ignore_meter(verb: str, consumed: list[dict[str, Any]]) -> None:
-    """Enable metering; the ledger reads the capacity from responses, together with the requests."""
+class IgnoredMeter:
+    """Enables metering; the ledger reads the capacity from responses, together with the requests."""
+
+    def consumed(self, action: str, capacity: list[dict[str, Any]]) -> None:
+        """Count nothing."""
+
+    def failed(self, action: str, failure: ServiceFailure) -> None:
+        """Count nothing."""
 
 
 OPENINGS = {"async": open_async, "sync": open_sync}

@@ -100,22 +100,28 @@ class SwitchableProxy:
             writer.transport.abort()
 
     async def _settled(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A connection that was accepted just now has no task yet.
+        await asyncio.sleep(0)
+        while tasks := [*self._tasks]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        back, onward = await asyncio.open_connection(*self._engine)
-        self._writers |= {writer, onward}
+        mine = {writer}
         try:
+            # Inside: a proxy that ends now cancels this too, and the accepted connection has to be closed.
+            back, onward = await asyncio.open_connection(*self._engine)
+            mine.add(onward)
+            self._writers |= mine
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await asyncio.gather(self._pass(reader, onward), self._pass(back, writer))
         finally:
-            for one in (writer, onward):
-                self._writers.discard(one)
+            self._writers -= mine
+            for one in mine:
                 one.transport.abort()
             self._tasks.discard(task)
 

@@ -75,6 +75,15 @@ class TestBuckets:
         """The item contains the entity id five times: in its key, in three indexes, and as an attribute."""
         assert expected == units(worn_bucket("rpm", "tpm", entity_id="e" * length))
 
+    @pytest.mark.parametrize(("length", "expected"), [(79, 1), (80, 2), (100, 2), (128, 2)])
+    def test_a_bucket_of_two_limits_and_a_resource_of_80_characters_takes_two_write_units(self, length, expected):
+        """The item contains the resource five times too."""
+        assert expected == units(worn_bucket("rpm", "tpm", resource="r" * length))
+
+    def test_a_bucket_of_the_longest_names_takes_three_write_units(self):
+        """An entity id has 256 characters, and a resource 128."""
+        assert 3 == units(worn_bucket("rpm", "tpm", entity_id="e" * 256, resource="r" * 128))
+
     def test_one_more_letter_in_a_name_costs_five_bytes(self):
         """This holds for the entity, the resource and a limit."""
         item = item_bytes(encode_item(worn_bucket("rpm")))

@@ -1,7 +1,6 @@
 """Limiters are built, connected and updated on a complete local AWS, with the async and sync APIs."""
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,16 +10,14 @@ from typing import Any
 import pytest
 
 from tests.dynamodb.engines import Engine, EngineAbsentError, fresh_table_name, running
-from tests.dynamodb.trees import KINDS, AsyncTree, Blocking, session, tree
+from tests.dynamodb.sides import PATIENCE_S, REGION, Side
+from tests.dynamodb.trees import KINDS, session, tree
 from zae_limiter import (
     IncompatibleSchemaError,
     InfrastructureNotFoundError,
     Limit,
     NamespaceNotFoundError,
-    RateLimiter,
-    Repository,
     StackOptions,
-    SyncRateLimiter,
     SyncRepository,
     ValidationError,
     VersionMismatchError,
@@ -37,8 +34,6 @@ from zae_limiter.infra.template import limiter_template
 from zae_limiter.schema import version_item
 from zae_limiter.schema.operations import Delete, Put
 
-REGION = "us-east-1"
-PATIENCE_S = 30.0
 LIMITS = [Limit.per_day("rpm", 10)]
 OWN = metadata.version("zae-limiter")
 OLD, NEW = "0.0.0", "999.0.0"
@@ -68,42 +63,6 @@ def name() -> str:
 @pytest.fixture
 def stack(name: str, clients: Clients) -> Stack:
     return Stack(name, clients)
-
-
-class Side:
-    """One of the two APIs, with the means to build and connect."""
-
-    def __init__(self, tree: Any, name: str, url: str) -> None:
-        self._tree = tree
-        self._name = name
-        self._place = {"endpoint_url": url, "session": session()}
-        is_async = isinstance(tree, AsyncTree)
-        self.repository: Any = Repository if is_async else SyncRepository
-        self._limiter: Any = RateLimiter if is_async else SyncRateLimiter
-
-    def builder(self) -> Any:
-        return self.repository.builder(self._name, REGION, **self._place).deadline_s(PATIENCE_S)
-
-    def build(self, builder: Any = None) -> Any:
-        return self.wait((builder or self.builder()).build())
-
-    def connect(self, **options: Any) -> Any:
-        return self.wait(
-            self.repository.connect(self._name, REGION, **{**self._place, "deadline_s": PATIENCE_S, **options})
-        )
-
-    def limiter(self, repo: Any) -> Any:
-        return self._tree.limiter(repo)
-
-    def named(self, kind: str, **options: Any) -> Any:
-        """Return what a deprecated constructor makes."""
-        constructor = self.repository if kind == "repository" else self._limiter
-        with pytest.warns(DeprecationWarning, match="is deprecated"):
-            made = constructor(name=self._name, region=REGION, **self._place, **options)
-        return Blocking(made, self._tree.run) if isinstance(self._tree, AsyncTree) else made
-
-    def wait(self, result: Any) -> Any:
-        return Blocking(self._tree.run(result), self._tree.run) if inspect.iscoroutine(result) else result
 
 
 @pytest.fixture(params=KINDS)
@@ -283,7 +242,7 @@ class TestVersions:
     @pytest.mark.parametrize(
         ("record", "error"),
         [
-            (VersionRecord("2.0.0"), IncompatibleSchemaError),
+            (VersionRecord("3.0.0"), IncompatibleSchemaError),
             (VersionRecord("0.9.0"), IncompatibleSchemaError),
             (VersionRecord(SCHEMA_VERSION, client_min_version=NEW), VersionMismatchError),
         ],

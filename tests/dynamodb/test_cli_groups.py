@@ -63,11 +63,11 @@ def test_the_first_namespace_of_a_table_can_be_registered(
 ) -> None:
     """A user who gets the error about the missing default namespace can follow it."""
     refused = run("system", "get-defaults")
-    command = refused.stderr.partition("register it: zae-limiter ")[2].partition(",")[0].split()
+    command = refused.stderr.partition("create it: zae-limiter ")[2].split()
     place = command.index("--name")
 
-    assert 2 == refused.exit_code
-    assert {"default"} == set(printed_json(*command[:place]))
+    assert (2, ["upgrade"]) == (refused.exit_code, command[:place])
+    assert {"default"} == set(printed_json("namespace", "register", "default"))
     assert {"limits": [], "on_unavailable": None} == printed_json("system", "get-defaults")
 
 
@@ -77,9 +77,9 @@ def test_namespaces_are_registered_deleted_recovered_and_purged(
     """The commands cover the whole lifecycle."""
     ids = printed_json("namespace", "register", "default", "acme")
     printed_json("system", "set-defaults", "-l", "rpm:5", "-N", "acme")
-    printed_json("namespace", "delete", "acme")
+    printed_json("namespace", "delete", "acme", "--yes")
     printed_json("namespace", "recover", ids["acme"])
-    printed_json("namespace", "delete", "acme")
+    printed_json("namespace", "delete", "acme", "--yes")
     purged = printed_json("namespace", "purge", ids["acme"], "--yes")
 
     assert (ids["acme"], True) == (purged["id"], purged["removed"] > 0)

@@ -61,6 +61,11 @@ class TestAdmitted:
         """A write is billed by the size of the item."""
         assert Cost(1, (UPDATE,), rcu=0, wcu=2, index_wcu=0) == await cost_of(cases.admitted_by_a_large_bucket)
 
+    async def test_a_request_for_a_resource_of_100_characters_costs_two_write_units(self, cost_of):
+        """The item contains the resource five times, and is above 1 KB with two limits."""
+        assert 100 == len(cases.LONG_RESOURCE)
+        assert Cost(1, (UPDATE,), rcu=0, wcu=2, index_wcu=0) == await cost_of(cases.admitted_by_a_long_resource)
+
     async def test_a_request_with_an_outdated_view_costs_a_second_write(self, cost_of):
         """The refused write is billed, and returns what the second one needs."""
         assert Cost(2, (UPDATE, UPDATE), rcu=0, wcu=2, index_wcu=0) == await cost_of(cases.view_was_off)
@@ -98,8 +103,8 @@ class TestFirstTouch:
         assert Cost(2, (BATCH, UPDATE), rcu=3, wcu=1, index_wcu=0) == await cost_of(cases.first_touch_not_cached)
 
     async def test_a_client_reads_its_namespace_once_per_cache_ttl(self, cost_of):
-        """Its first call reads half a unit more than the first touch of another bucket."""
-        assert Cost(2, (BATCH, UPDATE), rcu=3.5, wcu=1, index_wcu=0) == await cost_of(cases.first_call_of_a_client)
+        """Its first call reads one unit more than the first touch of another bucket: also the version record."""
+        assert Cost(2, (BATCH, UPDATE), rcu=4, wcu=1, index_wcu=0) == await cost_of(cases.first_call_of_a_client)
 
     async def test_refreshing_cached_limits_does_not_read_the_bucket(self, cost_of):
         """After the cache TTL the five records are read, and the view of the bucket stays valid."""
@@ -108,6 +113,10 @@ class TestFirstTouch:
     async def test_creating_a_bucket_costs_four_write_units(self, cost_of):
         """The table and three indexes are written, in as many round trips as for an existing bucket."""
         assert Cost(2, (GET, PUT), rcu=0.5, wcu=1, index_wcu=3) == await cost_of(cases.create_cached)
+
+    async def test_creating_a_bucket_of_a_resource_of_100_characters_costs_five_write_units(self, cost_of):
+        """An entry of an index has keys only, so each remains one unit."""
+        assert Cost(2, (GET, PUT), rcu=0.5, wcu=2, index_wcu=3) == await cost_of(cases.create_for_a_long_resource)
 
     async def test_creating_a_bucket_without_cached_limits_reads_as_much_as_a_first_request(self, cost_of):
         """A missing bucket costs half a read unit too."""
@@ -149,7 +158,7 @@ class TestSettled:
         """The debit is refused, the namespace and its limits are read consistently, and the bucket is created."""
         cost = await cost_of(cases.debit_to_a_missing_bucket)
 
-        assert Cost(3, (UPDATE, BATCH, PUT), rcu=6, wcu=2, index_wcu=3) == cost
+        assert Cost(3, (UPDATE, BATCH, PUT), rcu=7, wcu=2, index_wcu=3) == cost
 
 
 class TestCascade:

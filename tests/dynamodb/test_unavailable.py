@@ -117,6 +117,30 @@ def test_an_unavailable_engine_is_detected_in_time_and_used_again_afterwards(
     assert [False] * 10 == [take(limiter, entity_id) for _ in range(10)]
 
 
+def test_every_error_of_an_unavailable_engine_names_the_stack(site: Site):
+    """An operator of several stacks sees which one it is: for a cached bucket, a new one, a read and a change."""
+    limiter = site.limiter(DEADLINE_S)
+    take(site.limiter())
+    take_cached = site.limiter()
+    take(take_cached)
+    site.proxy.refuse()
+    set_deadline(take_cached)
+    calls: list[Callable[[], object]] = [
+        lambda: take(take_cached),
+        lambda: take(limiter, NEW_USER),
+        lambda: limiter.available(NEW_USER, RESOURCE),
+        lambda: limiter.get_limits(USER),
+        lambda: limiter.set_limits(USER, LIMITS),
+    ]
+    names = []
+    for call in calls:
+        with pytest.raises(RateLimiterUnavailable) as caught:
+            call()
+        names.append(caught.value.stack_name)
+
+    assert [limiter.stack_name] * len(calls) == names
+
+
 def test_a_cascade_on_an_unavailable_engine_ends_within_the_deadline(
     site: Site, disconnect: Callable[[SwitchableProxy], None]
 ):

@@ -205,3 +205,36 @@ def test_service_ends_when_asked_to(tmp_path):
 def test_stored_limits_are_not_replaced_by_the_service(service):
     """The service stores its own limits only if there are none."""
     assert {"rpm": REQUESTS, "tpm": TOKENS} == service.left("nobody")
+
+
+def test_service_never_fails_while_limits_are_changed_with_inherit(service):
+    """Raising one limit of a customer keeps the others, so no call names a limit that is not in force."""
+    answers: list[int] = []
+    changing = threading.Event()
+
+    def call_until_changed() -> None:
+        # The pause leaves the CPU to the commands.
+        while not changing.wait(0.02):
+            answers.append(service.call("/chat", {"prompt": "Hello?", "words": 1}, "key-of-alice")[0])
+
+    with ThreadPoolExecutor(3) as callers:
+        waiting = [callers.submit(call_until_changed) for _ in range(3)]
+        try:
+            for number in range(8):
+                # Each acquire shows the running service that limits have changed, before its cache expires.
+                zae_limiter(service, "entity", "set-limits", "alice", "-l", f"rpm:{600 + number}k", "--inherit")
+                zae_limiter(service, "acquire", "alice", "chat", "-c", "rpm:1", "-c", "tpm:1")
+        finally:
+            changing.set()
+        for one in waiting:
+            one.result()
+
+    assert 200 in answers
+    assert set(answers) <= {200, 429}
+
+
+def zae_limiter(service: Service, *words: str) -> None:
+    """Run a command on the file of the service."""
+    command = [sys.executable, "-m", "zae_limiter", *words, "--url", service.url]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode in (0, 75), done.stderr

@@ -11,7 +11,12 @@ import yaml
 from zae_limiter.infra.template import limiter_template
 
 ABSENT = object()
-PSEUDO = {"AWS::Partition": "aws-cn", "AWS::AccountId": "123456789012", "AWS::NoValue": ABSENT}
+PSEUDO = {
+    "AWS::Partition": "aws-cn",
+    "AWS::Region": "cn-north-1",
+    "AWS::AccountId": "123456789012",
+    "AWS::NoValue": ABSENT,
+}
 
 
 class Loader(yaml.SafeLoader):
@@ -30,9 +35,9 @@ def _function(loader: Loader, suffix: str, node: yaml.Node) -> Any:
 Loader.add_multi_constructor("!", _function)
 
 
-def parsed() -> dict[str, Any]:
-    """Return the template as written."""
-    return dict(yaml.load(limiter_template(), Loader))
+def parsed(text: str | None = None) -> dict[str, Any]:
+    """Return a template as written; that of a limiter if none is given."""
+    return dict(yaml.load(limiter_template() if text is None else text, Loader))
 
 
 class Resolved:
@@ -40,7 +45,7 @@ class Resolved:
 
     def __init__(self, stack_name: str, parameters: dict[str, str], template: dict[str, Any] | None = None) -> None:
         self._template = parsed() if template is None else template
-        self._known = {**PSEUDO, "AWS::StackName": stack_name, **parameters}
+        self._known = {**PSEUDO, "AWS::StackName": stack_name, **self._typed(parameters)}
         self.resources = self._chosen("Resources")
         self.outputs = {name: output["Value"] for name, output in self._chosen("Outputs").items()}
 
@@ -51,6 +56,13 @@ class Resolved:
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
         """Return the properties of all resources of a type."""
         return {name: one["Properties"] for name, one in self.resources.items() if one["Type"] == kind}
+
+    def _typed(self, parameters: dict[str, str]) -> dict[str, Any]:
+        kinds = {name: body["Type"] for name, body in self._template["Parameters"].items()}
+        return {
+            name: value.split(",") if kinds.get(name) == "CommaDelimitedList" else value
+            for name, value in parameters.items()
+        }
 
     def _chosen(self, section: str) -> dict[str, Any]:
         return {
@@ -93,6 +105,9 @@ class Resolved:
             case "Fn::If":
                 condition, yes, no = argument
                 return self._resolve(yes if self._holds({"Condition": condition}) else no)
+            case "Fn::Join":
+                separator, parts = argument
+                return separator.join(self._resolve(parts))
             case "Fn::Sub":
                 return re.sub(r"\$\{([^}]+)\}", lambda found: str(self._known.get(found[1], found[1])), argument)
         raise AssertionError(f"{function} in a resource")

@@ -24,7 +24,6 @@ from tests.many_shards import grown
 from tests.one_bucket import NOON, at, stored
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.core.audit import AuditAction, AuditEvent
-from zae_limiter.core.errors import StorageError
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.lambda_package import HANDLER, build_package
@@ -360,12 +359,3 @@ class TestDeployed:
 
         assert [True, False] == [update_code(stack.name, clients) for _ in range(2)]
         assert package_sha256(package) == AggregatorFunction(stack.name, clients).code_sha256()
-
-    def test_deploy_without_powertools_creates_nothing(
-        self, stack: Stack, clients: Clients, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("zae_limiter.infra.lambda_package._DISTRIBUTIONS", ("powertools-that-nobody-has",))
-
-        with pytest.raises(StorageError, match="zae-limiter"):
-            provide(stack.name, clients, StackOptions())
-        assert stack.describe() is None

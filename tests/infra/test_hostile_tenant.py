@@ -203,6 +203,17 @@ def poison(world: World, policy: str) -> Iterator[dict[str, Any]]:
         # The other kinds of entries in the second and the third index.
         usage, config = (claims["GSI2"][0], f"USAGE#{HOUR}#child-a"), (f"{other}/ENTITY_CONFIG#gpt-4", "child-a")
         yield {**key(pk, f"{sk}-"), **wrong, **_claimed({**claims, "GSI2": usage, "GSI3": config})}
+    # The lists of a whole namespace: the hostile items have the keys of their kind, and claim the victim's list.
+    event = "1704119045678-0000000000000001"
+    listed = [
+        (f"{own}/ENTITY#child-b", "#META", "ENTITY#child-b"),
+        (f"{own}/AUDIT#a", f"#AUDIT#{event}", f"AUDIT#{event}"),
+    ]
+    listed += [(f"{own}/ENTITY#child-b", f"#USAGE#gpt-4#{HOUR}", f"USAGE#{HOUR}#child-b#gpt-4")]
+    listed += [(f"{own}/BUCKET#{sort}#gpt-4#0", "#STATE", sort) for _, _, sort in listed]
+    for pk, sk, sort in listed:
+        if policy == "ns-full" or "/BUCKET#" in pk:
+            yield {**key(pk, sk), **wrong, **_claimed({"GSI4": (other, sort)})}
     for shard in (1, 63, 64, 10**7):
         yield {**key(f"{own}/BUCKET#fat#gpt-4#{shard}"), **wrong, "fat": {"S": "x" * 300_000}, **_claimed(claims)}
 
@@ -248,6 +259,13 @@ def seen(repo: SyncRepository) -> list[object]:
         repo.get_usage_snapshots(resource="gpt-4"),
         repo.get_usage_summary(resource="gpt-4"),
         [event.event_id for event in repo.get_audit_events("child-a")],
+        [event.event_id for event in repo.get_audit_events()],
+        repo.get_audit_events(limit=3),
+        [one.id for one in repo.list_entities()[0]],
+        repo.list_entities(limit=1),
+        repo.get_usage_snapshots(),
+        repo.get_usage_snapshots(window_type="hourly", limit=1),
+        repo.get_usage_summary(),
         limiter.available("child-a", "gpt-4"),
         [(one.name, one.status) for one in repo.list_namespaces()],
     ]
@@ -310,6 +328,26 @@ def stored_keys(world: World) -> set[Key]:
         if "LastEvaluatedKey" not in page:
             return found
         start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+@pytest.mark.parametrize("policy", ["ns-full", "ns-read"])
+def test_a_tenant_reads_the_lists_of_its_own_namespace_only(world: World, policy: str) -> None:
+    """The policies for readers of a namespace are enough for its lists, and refuse those of another."""
+    with world.client("ns-full", "victim") as victim:
+        use(victim)
+        expected = seen(victim)
+    with world.client(policy, "victim") as reader:
+        found = seen(reader)
+    with world.client(policy, "hostile") as hostile:
+        others = [hostile.list_entities(), hostile.get_usage_snapshots()]
+        hostile_events = {event.entity_id for event in hostile.get_audit_events()}
+    query = {"TableName": world.table, "IndexName": "GSI4"}
+    values = {":p": {"S": world.victim}, ":s": {"S": "ENTITY#"}}
+    query |= {"KeyConditionExpression": "GSI4PK = :p AND begins_with(GSI4SK, :s)", "ExpressionAttributeValues": values}
+
+    assert expected == found
+    assert ([([], None), ([], None)], {"$NAMESPACE:hostile"}) == (others, hostile_events)
+    assert not world.principal(policy).guard.lets_through("Query", query)
 
 
 def test_the_aggregator_counts_a_victim_exactly_beside_hostile_items(world: World) -> None:

@@ -2,12 +2,9 @@
 
 import io
 import zipfile
-from pathlib import Path
 
 import pytest
 
-from zae_limiter.core.errors import StorageError
-from zae_limiter.infra import lambda_package
 from zae_limiter.infra.lambda_package import build_package
 
 MOST_BYTES = 50 * 1024 * 1024
@@ -50,49 +47,17 @@ def test_the_lambda_package_contains_the_modules_of_the_aggregator(names: list[s
         "zae_limiter/schema/keys.py",
         "zae_limiter/tables/dynamodb/render.py",
         "zae_limiter_aggregator/plan.py",
-        "aws_lambda_powertools/__init__.py",
     ):
         assert name in names
 
 
 def test_the_lambda_package_contains_nothing_else(names: list[str]) -> None:
-    """It has no command line, no client runtime, no embedded tables and no compiled files."""
+    """It has no other distribution, command line, client runtime, embedded table or compiled file."""
     ours = [name for name in names if name.startswith("zae_limiter/")]
     kept = ("__init__.py", "py.typed", "core", "schema", "tables")
 
     assert sorted(names) == names
-    assert {"zae_limiter", "zae_limiter_aggregator", "aws_lambda_powertools", "jmespath", "typing_extensions.py"} == {
-        name.partition("/")[0] for name in names
-    }
+    assert {"zae_limiter", "zae_limiter_aggregator"} == {name.partition("/")[0] for name in names}
     assert [] == [name for name in ours if name.split("/")[1] not in kept]
     assert [] == [name for name in names if "sqlite" in name and name in ours]
     assert [] == [name for name in names if name.endswith((".pyc", ".so")) or "__pycache__" in name]
-
-
-def test_building_the_package_without_powertools_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("aws-lambda-powertools-that-nobody-has",))
-
-    with pytest.raises(StorageError, match=r"pip install 'zae-limiter\[lambda\]'"):
-        build_package()
-
-
-def test_building_the_package_from_an_installation_without_file_lists_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Some system distributions list no files. A package without powertools would fail only on AWS."""
-    described = tmp_path / "unlisted-1.0.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: unlisted\nVersion: 1.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("unlisted",))
-
-    with pytest.raises(StorageError, match="without a record"):
-        build_package()
-
-
-def test_building_the_package_with_platform_specific_code_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may not run on Lambda."""
-    monkeypatch.setattr(lambda_package, "_DISTRIBUTIONS", ("orjson",))
-
-    with pytest.raises(StorageError, match="orjson"):
-        build_package()

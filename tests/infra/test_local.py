@@ -201,8 +201,8 @@ class TestFailedStart:
         monkeypatch.setenv("PYTHONPATH", in_place_of_ministack(tmp_path, SILENT))
         start = local.local_process.start
 
-        def interrupted(files: LocalFiles, server: Server) -> None:
-            start(files, server)
+        def interrupted(files: LocalFiles, server: Server, python: Path) -> None:
+            start(files, server, python)
             raise KeyboardInterrupt
 
         monkeypatch.setattr(local.local_process, "start", interrupted)
@@ -211,24 +211,12 @@ class TestFailedStart:
 
         assert (None, False) == (aws.status(), (aws.directory / "server.json").exists())
 
-    def test_local_up_without_ministack_says_what_to_install(self, aws, monkeypatch):
-        """ministack is an extra."""
-        monkeypatch.setitem(sys.modules, "ministack", None)
-
-        with pytest.raises(LocalAwsError, match=r'pip install "zae-limiter\[local\]"'):
-            aws.up(anywhere())
-
     def test_local_up_with_a_directory_that_cannot_be_created_names_it(self, tmp_path):
         """A file has the same path."""
         (tmp_path / "file").write_text("")
 
         with pytest.raises(LocalAwsError, match=f"cannot create the directory {tmp_path}/file/local"):
             LocalAws(tmp_path / "file" / "local").up(anywhere())
-
-    def test_the_environment_of_a_stopped_local_aws_raises_an_error(self, aws):
-        """The error says how to start it."""
-        with pytest.raises(LocalAwsError, match="zae-limiter local up"):
-            aws.environment()
 
 
 def test_functions_of_the_local_aws_see_no_credentials_of_the_user(monkeypatch, tmp_path, aws):

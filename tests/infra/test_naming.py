@@ -8,8 +8,6 @@ from zae_limiter.infra import naming
 def test_resources_are_named_after_the_stack() -> None:
     assert "my-app" == naming.table_name("my-app")
     assert "my-app-aggregator" == naming.function_name("my-app")
-    assert "my-app-aggregator-dlq" == naming.dead_letter_queue_name("my-app")
-    assert "/aws/lambda/my-app-aggregator" == naming.log_group_name("my-app")
 
 
 def test_name_formats_are_applied_to_roles_and_policies() -> None:

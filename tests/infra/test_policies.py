@@ -19,13 +19,13 @@ from tests.infra.request_recorder import TABLE, Recorder, requests_of
 from tests.infra.resolved import Resolved
 from tests.infra.simulator import Request, actions, allows
 from tests.old_buckets import OldLimit, old_bucket
-from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter import Entity, Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter._sync import dynamodb_table
 from zae_limiter._sync.upgrade import upgrade
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.stack import Stack
-from zae_limiter.schema import version_item
+from zae_limiter.schema import entity_item, version_item
 from zae_limiter.schema.operations import Put
 
 TAG = "zael_namespace_id"
@@ -112,6 +112,10 @@ def look(repo: SyncRepository) -> None:
     repo.get_usage_snapshots(resource="gpt-4")
     repo.get_usage_summary("user")
     repo.get_audit_events("user")
+    repo.list_entities()
+    repo.get_usage_snapshots()
+    repo.get_usage_summary()
+    repo.get_audit_events()
     repo.ping()
 
 
@@ -142,10 +146,12 @@ def change_registry(repo: SyncRepository) -> None:
 
 
 def make_old(repo: SyncRepository) -> None:
-    """Store a bucket as older versions did."""
+    """Store a bucket and an entity as older versions did."""
     limit = OldLimit(balance_milli=40_000, capacity=60, burst=90, refill_amount=1, period_s=3_600)
     record = version_item.to_item(VersionRecord("0.9.0"))
-    for item in (old_bucket(repo.scope.namespace_id, "old", "gpt-4", {"rpm": limit}), record):
+    entity = entity_item.to_item(repo.scope.namespace_id, Entity("old"), 1)
+    entity["GSI4SK"] = entity["PK"]
+    for item in (old_bucket(repo.scope.namespace_id, "old", "gpt-4", {"rpm": limit}), entity, record):
         repo.scope.table.write(Put(item))
 
 
@@ -201,8 +207,8 @@ def record_requests(recorder: Recorder, namespace_id: str, connect: Callable[[],
         registered = recorder.taken()
         make_old(repo)
         recorder.taken()
-        (done,) = upgrade(repo.name, session=session())
-        assert 1 == done.moved
+        done = upgrade(repo.scope.client.location, session=session())
+        assert [1, 1] == [one.moved for one in done]
     return SentRequests(namespace_id, acquired, looked, changed, seen, [*registered, *recorder.taken()])
 
 

@@ -25,7 +25,8 @@ from zae_limiter.infra.event_log import EventLog
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter.infra.progress import StackEvent
 from zae_limiter.infra.provision import provide_missing
-from zae_limiter.infra.stack import Deletion, Stack, StackState
+from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.stack_state import Deletion, StackState
 from zae_limiter.infra.template import limiter_template
 
 SMALL = StackOptions(enable_aggregator=False, enable_alarms=False, create_iam=False)
@@ -60,7 +61,8 @@ class TestCreating:
         )
         state = stack.deploy(options).state
         function = client("lambda").get_function_configuration(FunctionName=state.outputs["AggregatorFunctionName"])
-        (logs,) = client("logs").describe_log_groups(logGroupNamePrefix=naming.log_group_name(stack.name))["logGroups"]
+        log_group = f"/aws/lambda/{stack.name}-aggregator"
+        (logs,) = client("logs").describe_log_groups(logGroupNamePrefix=log_group)["logGroups"]
         table = client("dynamodb").describe_table(TableName=stack.name)["Table"]
 
         assert "CREATE_COMPLETE" == state.status
@@ -91,9 +93,7 @@ class TestCreating:
 
         assert outputs["StreamArn"] == mapping["EventSourceArn"]
         assert 2 == len(mapping["FilterCriteria"]["Filters"])
-        assert mapping["DestinationConfig"]["OnFailure"]["Destination"].endswith(
-            f":{naming.dead_letter_queue_name(stack.name)}"
-        )
+        assert mapping["DestinationConfig"]["OnFailure"]["Destination"].endswith(f":{stack.name}-aggregator-dlq")
 
     def test_items_of_a_deployed_table_expire(self, stack: Stack, client: ServiceClient) -> None:
         """This includes engines that ignore the setting in the template."""

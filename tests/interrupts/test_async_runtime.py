@@ -36,6 +36,10 @@ async def waiting():
     return "done"
 
 
+class Waiting:
+    complete = staticmethod(waiting)
+
+
 async def set_later():
     slot = Slot()
     asyncio.get_running_loop().call_later(0.001, slot.set, "value")
@@ -43,7 +47,7 @@ async def set_later():
 
 
 WAITS = {
-    "finish": lambda: finish(waiting),
+    "finish": lambda: finish(Waiting()),
     "finish_in_place": lambda: finish_in_place(waiting),
     "run": lambda: Parallel().run([waiting, waiting]),
     "run_to_end": lambda: Parallel().run_to_end([waiting, waiting]),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.limiter_async.remote import ended, staged, take, ticks
-from zae_limiter import Limit, RateLimitExceeded, ValidationError
+from zae_limiter import AmountExceedsCapacityError, Limit, RateLimitExceeded, ValidationError
 
 
 @pytest.fixture
@@ -200,8 +200,8 @@ class TestAdmissionOrder:
             await stage.warm()
         ends = await ended(await stage.queued(1, 2, 1_001, 4, -5, 8, "9", None, 16, True, 32, 1.0))
 
-        bad = ValidationError
-        assert [None, None, bad, None, bad, None, bad, bad, None, bad, None, bad] == ends
+        bad, above = ValidationError, AmountExceedsCapacityError
+        assert [None, None, above, None, bad, None, bad, bad, None, bad, None, bad] == ends
         assert 63 == stage.counted()
 
     @pytest.mark.parametrize("warm", [True, False])

@@ -42,7 +42,13 @@ class LeaseModel:
     taken: int
     pending: int = 0
     left: bool = False
+    committed: bool = False
     calls: list[str] = field(default_factory=list)
+
+
+async def later(method: Any, **amounts: int) -> None:
+    """Call a method that takes effect when it is called."""
+    await method(**amounts)
 
 
 class LeaseMachine(RuleBasedStateMachine):
@@ -98,7 +104,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(one=leases, up=amounts, down=amounts)
     def adjust(self, one: LeaseModel, up: int, down: int) -> None:
         for change in (up, -down):
-            (raised,) = self.called(one.lease.adjust(rpy=change))
+            (raised,) = self.called(later(one.lease.adjust, rpy=change))
             if one.left:
                 assert raised in (LeaseExpiredError, RuntimeError)
             elif -change > one.taken + one.pending:
@@ -106,6 +112,15 @@ class LeaseMachine(RuleBasedStateMachine):
             else:
                 assert raised is None
                 one.pending += change
+
+    @rule(one=leases)
+    def commit(self, one: LeaseModel) -> None:
+        (raised,) = self.called(later(one.lease.commit))
+        if one.left:
+            assert raised in (LeaseExpiredError, RuntimeError)
+        else:
+            assert raised is None
+            one.committed = True
 
     @rule(one=leases, amount=amounts, times=st.integers(1, 3))
     def consume(self, one: LeaseModel, amount: int, times: int) -> None:
@@ -149,7 +164,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert raised[0] is (RepositoryClosedError if failure is None and one.pending > 0 else None)
         else:
             assert raised[0] is None
-            one.taken = 0 if failure is not None else one.taken + one.pending
+            one.taken = 0 if failure is not None and not one.committed else one.taken + one.pending
         one.pending = 0
 
     @rule(one=leases, amount=st.integers(1, 5))
@@ -158,12 +173,17 @@ class LeaseMachine(RuleBasedStateMachine):
         if self.closed:
             return
         lease = one.lease
-        calls = (lease.consume(rpy=amount), lease.release(rpy=amount), lease.adjust(rpy=amount))
+        calls = (
+            lease.consume(rpy=amount),
+            lease.release(rpy=amount),
+            later(lease.adjust, rpy=amount),
+            later(lease.commit),
+        )
         raised = self.called(lease.__aexit__(KeyError, KeyError("failed"), None), *calls)
         assert raised[0] is None
         assert {LeaseExpiredError, RuntimeError} >= set(raised[1:])
         if not one.left:
-            one.left, one.taken, one.pending = True, 0, 0
+            one.left, one.taken, one.pending = True, one.taken + one.pending if one.committed else 0, 0
 
     @rule(chance=st.integers(0, 9))
     def close(self, chance: int) -> None:

@@ -188,7 +188,7 @@ class TestCancellation:
 
         assert [True, True] == [await left_by(leads), await left_by(led)]
         assert "3" == await other
-        assert 2 == caplog.text.count("was not undone")
+        assert 2 == caplog.text.count("request not undone")
 
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
     @pytest.mark.parametrize("apart", range(5))

@@ -66,7 +66,7 @@ class TestBatching:
         """Only its own leader sends it."""
         batch = collecting(batcher, 1)
         results = batcher.sent(2, 3)
-        batcher._send_batch(batch)
+        batch.complete()
 
         assert ["2", "3"] == outcomes(results)
         assert ([[1, 2, 3]], "1") == (batcher.batches, batch.waiters[0].outcome)
@@ -118,7 +118,7 @@ class TestFailures:
             result = in_thread(lambda: batcher.join(Number(2)))
             assert entered.wait(PATIENCE_S)
             batcher.held.clear()
-            leading = in_thread(lambda: batcher._send_batch(batch))
+            leading = in_thread(batch.complete)
             until(lambda: batcher.batches)
             go_on.set()
             waits = not result.done()
@@ -248,7 +248,7 @@ GREENLETS = """
     batch = collecting(batcher, 1)
     led = gevent.spawn(batcher.join, Number(2))
     gevent.sleep(0)
-    leads = gevent.spawn(batcher._send_batch, batch)
+    leads = gevent.spawn(batch.complete)
     gevent.sleep(0)
     led.kill(block=False)
     gevent.sleep(0)

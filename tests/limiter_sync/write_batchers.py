@@ -78,7 +78,7 @@ class NumberBatcher(WriteBatcher):
 
 def collecting(batcher, number):
     """Let a number be about to be sent, and return its batch, which has no leader yet."""
-    batch = _Batch([_Waiter(Number(number))])
+    batch = _Batch(batcher, [_Waiter(Number(number))])
     batcher._in_flight[batch] = None
     batcher._collecting = batch
     return batch

@@ -85,7 +85,7 @@ def settled_again(real: Real) -> Real:
         try:
             await settling()
         except asyncio.CancelledError:
-            await runtime.finish(settling)
+            await runtime.finish_in_place(settling)
             raise
 
     return see_through

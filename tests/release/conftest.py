@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.empty import Environment, new_environment
+from tests.release.empty import Environment, environment_of_clone, new_environment
 from tools import package
 
 
@@ -35,6 +35,8 @@ def bare(dist, tmp_path_factory) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def with_lambda(dist, tmp_path_factory) -> Environment:
-    """Return the same with the extra that deploying needs."""
-    return new_environment(tmp_path_factory.mktemp("lambda"), package.one(dist, "*.whl"), "lambda")
+def plain(tmp_path_factory) -> Environment:
+    """Return an environment with this directory installed, without extras, as a user installs a clone."""
+    if shutil.which("git") is None or not (package.ROOT / ".git").exists():
+        pytest.skip("the version of a build is that of its tag: this needs git, and a clone")
+    return environment_of_clone(tmp_path_factory.mktemp("plain"), package.ROOT)

@@ -14,7 +14,7 @@ EXTRAS = {
     for name, requirements in PROJECT["optional-dependencies"].items()
 }
 TOLD_IN = ("src", "docs", "examples", "tools", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")
-NAMED = re.compile(r"zae-limiter\[([\w,\- ]+)\]")
+NAMED = re.compile(r"""(?:pip install ["']\.\[|\bextra `|(?:extra_command|missing_extra)\(["'])([a-z]+)\b""")
 
 
 def files() -> list[Path]:
@@ -38,22 +38,22 @@ def names(extra: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("extra", ["plot", "docs", "cdk", "lambda", "local", "bench", "dev"])
+@pytest.mark.parametrize("extra", ["plot", "docs", "cdk", "local", "bench", "dev"])
 def test_documented_extra_exists_and_has_packages(extra):
     """An extra brings something."""
     assert names(extra)
 
 
+def test_extra_for_deploying_is_empty():
+    """Every installation can deploy. The name stays for commands that have it."""
+    assert set() == names("lambda")
+
+
 def test_extra_that_a_text_tells_to_install_exists():
     """Pages, errors and help name only existing extras."""
-    named = {
-        (str(path.relative_to(ROOT)), extra.strip())
-        for path in files()
-        for extras in NAMED.findall(path.read_text())
-        for extra in extras.split(",")
-    }
+    named = {(str(path.relative_to(ROOT)), extra) for path in files() for extra in NAMED.findall(path.read_text())}
 
-    assert {("docs/contributing/localstack.md", "local"), ("src/zae_limiter/infra/cdk.py", "cdk")} <= named
+    assert {("docs/getting-started.md", "plot"), ("src/zae_limiter/infra/cdk.py", "cdk")} <= named
     assert [] == [(path, extra) for path, extra in sorted(named) if extra not in EXTRAS]
 
 
@@ -63,11 +63,11 @@ def test_load_test_extra_has_what_it_needs():
 
 
 def test_developer_extra_has_no_large_package():
-    """The CDK has 450 MB, and tests get it from tools/cdk.sh; CI runs no load tests."""
-    assert not {"aws-cdk-lib", "locust"} & names("dev")
+    """The CDK has 450 MB, and tests get it from tools/cdk.sh."""
+    assert "aws-cdk-lib" not in names("dev")
 
 
 def test_developer_extra_includes_the_packages_of_other_extras():
-    """No test of them is skipped, except those of the CDK and of load tests."""
-    for extra in ("plot", "docs", "lambda", "local"):
+    """No test of them is skipped, except those of the CDK."""
+    for extra in ("bench", "plot", "docs", "lambda", "local"):
         assert names(extra) <= names("dev"), extra

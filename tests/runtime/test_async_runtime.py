@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread
+from zae_limiter.aws.shared_call import SharedCall
+from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread, shared
 
 
 class Call:
@@ -30,6 +31,8 @@ class Call:
         if self._error is not None:
             raise self._error
         return self._result
+
+    complete = __call__
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ async def test_both_when_cancelled_waits_for_calls_that_end_slowly():
         try:
             await asyncio.Event().wait()
         finally:
-            await finish(cleaning.wait)
+            await finish_in_place(cleaning.wait)
             cleaned.set()
 
     quick = Call()
@@ -147,12 +150,11 @@ async def test_finishing_work_that_fails_after_the_cancellation_is_its_cause(log
 
 async def test_finishing_work_that_cancels_itself_is_cancelled():
     """It has no result."""
-
-    async def cancelled():
-        raise asyncio.CancelledError
+    call = Call(error=asyncio.CancelledError())
+    call.let_go.set()
 
     with pytest.raises(asyncio.CancelledError):
-        await finish(cancelled)
+        await finish(call)
 
 
 async def test_timeout_around_finishing_work_raises_timeout_error():
@@ -302,3 +304,37 @@ async def test_both_to_the_end_return_their_results_or_raise_the_first_error():
     assert ["one", "two"] == await Parallel().run_to_end([first, second])
     with pytest.raises(KeyError):
         await Parallel().run_to_end([failing, first])
+
+
+class SharedWait:
+    """Work that waits for a result of a thread."""
+
+    def __init__(self, gate, within_s):
+        self._gate, self._within_s = gate, within_s
+
+    async def __call__(self):
+        return await shared(SharedCall(lambda: self._gate.wait(60)).begin(), self._within_s)
+
+    complete = __call__
+
+
+@pytest.mark.parametrize("run", [finish, finish_in_place])
+async def test_finishing_work_that_waits_for_a_shared_result_gets_it(run):
+    """A batch waits for new keys if its own have expired, although it belongs to no task."""
+    gate = threading.Event()
+    task = asyncio.create_task(run(SharedWait(gate, 60)))
+    await turns()
+    waiting = not task.done()
+    gate.set()
+
+    assert (True, True) == (waiting, await task)
+
+
+@pytest.mark.parametrize("run", [finish, finish_in_place])
+async def test_finishing_work_whose_shared_result_is_late_raises_timeout_error(run):
+    """Its caller is not cancelled."""
+    gate = threading.Event()
+
+    with pytest.raises(TimeoutError, match=r"no result within 0\.01 s"):
+        await run(SharedWait(gate, 0.01))
+    gate.set()

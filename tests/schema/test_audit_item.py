@@ -49,7 +49,7 @@ def test_audit_item_is_keyed_by_entity_and_time() -> None:
         "details": {"rpm": 5},
         "ttl": 1_800_000_000,
         "GSI4PK": "ns",
-        "GSI4SK": "ns/AUDIT#user-1",
+        "GSI4SK": "AUDIT#1704117600000-00000000000000ff",
     }
     item = audit_item.to_item("ns", EVENT, 1_800_000_000)
 

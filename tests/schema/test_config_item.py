@@ -13,7 +13,7 @@ from zae_limiter.core.entity import Entity
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
-from zae_limiter.schema import config_item, entity_item
+from zae_limiter.schema import attributes, config_item, entity_item, keys
 from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Page, Query, Update
 
 RPM = Limit.per_minute("rpm", 100)
@@ -33,7 +33,7 @@ def test_config_record_round_trips_through_an_item(place: config_item.ConfigPlac
     found = config_item.from_item(config_item.to_item(place, record))
 
     assert sorted(record.limits, key=lambda limit: limit.name) == list(found.limits)
-    assert (record.version, record.deleted) == (found.version, found.deleted)
+    assert (record.version, record.deleted, record.inherit) == (found.version, found.deleted, found.inherit)
     assert record.on_unavailable == found.on_unavailable
 
 
@@ -141,6 +141,16 @@ def test_registry_lists_resources_with_a_count_above_zero() -> None:
 
     assert ["a/b", "gpt-4"] == config_item.registered(item)
     assert [] == config_item.registered({})
+
+
+@given(st.sets(some.resources, max_size=5))
+def test_registry_lists_every_valid_name_unchanged(resources: set[str]) -> None:
+    """A resource is the name of an attribute, beside those of the record itself."""
+    own = {"PK": "ns/SYSTEM#", "SK": "#RESOURCES", **keys.gsi4_attributes("ns/SYSTEM#")}
+    columns = {attributes.registry_column(resource): 1 for resource in resources}
+
+    assert set() == own.keys() & columns.keys()
+    assert sorted(resources) == config_item.registered(own | columns)
 
 
 def test_damaged_registry_raises_corrupt_item() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as some
+from zae_limiter import schema
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import keys
 
@@ -95,6 +96,9 @@ def test_index_keys_are_those_of_the_specification() -> None:
         keys.gsi3_sk_bucket("gpt-4", 3),
         keys.gsi4_pk("ns"),
         keys.gsi4_sk("ns/ENTITY#user-1"),
+        keys.gsi4_sk_entity("user-1"),
+        keys.gsi4_sk_audit("1704117600000-00000000000000ff"),
+        keys.gsi4_sk_usage("2024-01", "user-1", "gpt-4"),
     ]
 
     assert [
@@ -109,6 +113,9 @@ def test_index_keys_are_those_of_the_specification() -> None:
         "BUCKET#gpt-4#3",
         "ns",
         "ns/ENTITY#user-1",
+        "ENTITY#user-1",
+        "AUDIT#1704117600000-00000000000000ff",
+        "USAGE#2024-01#user-1#gpt-4",
     ] == built
 
 
@@ -157,10 +164,11 @@ def test_usage_key_is_parsed_to_name_and_window(resource: str, window_key: str) 
 
 @given(some.namespace_ids, some.resources)
 def test_namespace_index_attributes_contain_the_id_and_the_whole_key(namespace_id: str, resource: str) -> None:
-    """Every item has them."""
+    """Every item has them; an item of a list has its own sort key."""
     pk = keys.pk_resource(namespace_id, resource)
 
     assert {"GSI4PK": keys.gsi4_pk(namespace_id), "GSI4SK": keys.gsi4_sk(pk)} == keys.gsi4_attributes(pk)
+    assert {"GSI4PK": keys.gsi4_pk(namespace_id), "GSI4SK": "ENTITY#a"} == keys.gsi4_attributes(pk, "ENTITY#a")
 
 
 @given(some.resources, some.shard_ids)
@@ -188,3 +196,27 @@ def test_namespace_id_of_a_key_without_one_is_none() -> None:
 def test_audit_events_of_namespaces_are_in_the_registry(namespace_id: str, name: str) -> None:
     """They can be read from every namespace, and are purged with none."""
     assert f"_/AUDIT#$NAMESPACE:{name}" == keys.pk_audit(namespace_id, f"$NAMESPACE:{name}")
+
+
+@pytest.mark.parametrize(
+    ("expected", "built"),
+    [
+        ("ns/SYSTEM#", schema.pk_system("ns")),
+        ("_/SYSTEM#", schema.pk_system(schema.RESERVED_NAMESPACE)),
+        ("ns/RESOURCE#gpt-4", schema.pk_resource("ns", "gpt-4")),
+        ("ns/ENTITY#user-1", schema.pk_entity("ns", "user-1")),
+        ("ns/BUCKET#user-1#gpt-4#0", schema.pk_bucket("ns", "user-1", "gpt-4", 0)),
+        ("#STATE", schema.sk_state()),
+        ("#CONFIG", schema.sk_config()),
+        ("#CONFIG#gpt-4", schema.sk_config("gpt-4")),
+        ("#ENTITY_CONFIG_RESOURCES", schema.sk_entity_config_resources()),
+        ("#NAMESPACE#tenant", schema.sk_namespace("tenant")),
+        ("#NSID#a7x3kq", schema.sk_nsid("a7x3kq")),
+        ("ns/ENTITY#user-1", schema.gsi3_pk_entity("ns", "user-1")),
+        ("BUCKET#gpt-4#0", schema.gsi3_sk_bucket("gpt-4", 0)),
+        (("ns", "user-1", "gpt-4", 0), schema.parse_bucket_pk("ns/BUCKET#user-1#gpt-4#0")),
+    ],
+)
+def test_specified_key_builder_is_imported_from_the_schema_package(expected: object, built: object) -> None:
+    """A program that reads the table itself builds the documented keys."""
+    assert expected == built

@@ -68,7 +68,7 @@ def test_usage_addition_creates_or_extends_a_snapshot() -> None:
         "GSI2PK": "ns/RESOURCE#gpt-4",
         "GSI2SK": "USAGE#2024-01-01T14:00:00Z#user-1",
         "GSI4PK": "ns",
-        "GSI4SK": "ns/ENTITY#user-1",
+        "GSI4SK": "USAGE#2024-01-01T14:00:00Z#user-1#gpt-4",
     } == update.set
 
 

@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.schema import version_item
-from zae_limiter.schema.operations import Equals, ItemAbsent, Key
+from zae_limiter.schema.operations import Equals, ItemAbsent, ItemExists, Key
 
 texts = st.none() | st.text(max_size=10)
-records = st.builds(VersionRecord, st.just("1.0.0"), texts, texts, texts, texts, st.none() | st.integers(1, 3650))
+kinds = st.dictionaries(st.sampled_from(["inherit", "slots", "quotas"]), st.just("0.9.0"))
+records = st.builds(
+    VersionRecord, st.just("1.0.0"), texts, texts, texts, texts, st.none() | st.integers(1, 3650), kinds
+)
 
 
 @given(records)
@@ -42,3 +45,12 @@ def test_damaged_version_record_raises_with_the_attribute() -> None:
     """A table without a schema version is not a table of this package."""
     with pytest.raises(CorruptItemError, match="schema_version"):
         version_item.from_item({"PK": "ns/SYSTEM#", "SK": "#VERSION"})
+
+
+def test_allowing_a_kind_writes_only_its_own_attribute() -> None:
+    """Two operators that allow different kinds at the same time lose neither."""
+    record = VersionRecord("1.0.0", updated_at="now", updated_by="ops", kinds={"inherit": "0.9.0", "slots": "0.8.0"})
+    update = version_item.allow("inherit", record)
+
+    assert {"kind_inherit": "0.9.0", "updated_at": "now", "updated_by": "ops"} == update.set
+    assert (ItemExists(),) == update.when

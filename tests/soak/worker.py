@@ -85,7 +85,7 @@ class Unsettled(logging.Handler):
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg.startswith(("Not ", "A request whose caller left was not undone")):
+        if record.msg.startswith(("Not ", "Cancelled request not undone")):
             self._journal.lose(current_step.get())
 
 

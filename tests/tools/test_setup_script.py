@@ -49,3 +49,17 @@ def test_only_targets_that_test_with_the_cdk_install_it():
 
     assert "docs" in RECIPES
     assert WITH_CDK == asked
+
+
+@pytest.mark.parametrize(("demo_code", "make_code"), [(0, 0), (130, 0), (1, 2)])
+def test_make_demo_that_is_interrupted_is_no_error(clone, demo_code, make_code):
+    """The screen of the demo offers Ctrl-C, which ends it with code 130. Other failures stay failures."""
+    (clone / "Makefile").write_text((ROOT / "Makefile").read_text(encoding="utf-8"))
+    (clone / "tools" / "setup.sh").chmod(0o755)
+    demo = clone / ".venv" / "bin" / "zae-limiter"
+    demo.write_text(f"#!/bin/sh\nexit {demo_code}\n")
+    demo.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name not in {"VENV", "MAKEFLAGS"}}
+    done = subprocess.run(["make", "demo"], cwd=clone, env=environment, capture_output=True, text=True, check=False)
+
+    assert (make_code, bool(make_code)) == (done.returncode, "Error" in done.stderr)

@@ -6,7 +6,7 @@ from tools import walk
 from tools.walk import DYNAMODB, SQLITE, Call, Case, Walk
 
 # Today's figures. Lower them when the path gets shorter; never raise them.
-MOST = {SQLITE: (15, 20, 0), DYNAMODB: (24, 50, 1)}
+MOST = {SQLITE: (15, 20, 0), DYNAMODB: (24, 50, 0)}
 # Every walk begins with these two, and enters the modules below on its way to the table.
 FIRST = ["limiter/limiter.py", "limiter/lease.py"]
 ON_THE_WAY = {

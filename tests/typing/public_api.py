@@ -4,30 +4,41 @@ from typing import assert_type
 
 import zae_limiter
 from zae_limiter import (
+    AuditEvent,
     BackendCapabilities,
     Lease,
     Limit,
+    LimitName,
     Namespace,
     OnUnavailable,
+    PlotFormatter,
     RateLimiter,
     RateLimitExceeded,
     Repository,
     RepositoryBuilder,
     RepositoryProtocol,
+    SnapshotFormatter,
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
     SyncRepositoryBuilder,
     SyncRepositoryProtocol,
+    UsageFormatter,
+    format_usage_snapshots,
 )
 
-LIMITS = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000, burst=20_000)]
+AMOUNTS = {LimitName.RPM: 1, LimitName.TPM: 500}
+LIMITS = [Limit.per_minute(LimitName.RPM, 100), Limit.per_day(LimitName.RPD, 1_000)]
+LIMITS += [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000, burst=20_000)]
 
 
 async def asynchronous() -> None:
     repository = await Repository.open("memory://")
     assert_type(repository, Repository)
     limiter = RateLimiter(repository)
+    assert_type(AMOUNTS, dict[str, int])
+    async with limiter.acquire("user-1", "gpt-4", AMOUNTS):
+        pass
 
     async with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tpm": 500}, limits=LIMITS) as lease:
         assert_type(lease, Lease)
@@ -44,6 +55,11 @@ async def asynchronous() -> None:
     assert_type(await repository.register_namespaces(["team-b", "team-c"]), dict[str, str])
     assert_type(await limiter.list_namespaces(), list[Namespace])
     assert_type(await repository.delete_namespace("team-a", principal="admin"), Namespace)
+    assert_type((repository.name, repository.namespace_name, repository.namespace_id), tuple[str, str, str])
+    scores: dict[str, list[float]] = {"scores": [0.5]}
+    await repository.create_entity("user-1", metadata=scores)
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):  # type: ignore[attr-defined] # it is async
+        pass
     await limiter.close()
     builder = Repository.builder("my-app", "us-east-1").lambda_memory(512).tags({"team": "limits"})
     assert_type(builder, RepositoryBuilder[Repository])
@@ -66,6 +82,13 @@ def synchronous() -> None:
         assert_type(exceeded.retry_after_seconds, float)
 
     assert_type(limiter.available("user-1", "gpt-4"), dict[str, int])
+    hours, _ = repository.get_usage_snapshots("user-1")
+    assert_type(format_usage_snapshots(hours, UsageFormatter.CSV), str)
+    assert_type(format_usage_snapshots(hours, "plot"), str)
+    formatter: SnapshotFormatter = PlotFormatter(width=100)
+    assert_type(format_usage_snapshots(hours, formatter), str)
+    for event in repository.get_audit_events("user-1"):
+        assert_type(AuditEvent.from_dict(event.to_dict()), AuditEvent)
     limiter.close()
     builder = SyncRepository.builder("my-app", "us-east-1").enable_alarms(False)
     assert_type(builder, SyncRepositoryBuilder[SyncRepository])

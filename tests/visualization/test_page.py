@@ -178,6 +178,17 @@ def test_page_of_several_entities_has_the_highest_percentage_of_each():
     assert "b 1,800, 50 % of all, limit unknown" in text
 
 
+def test_page_of_several_entities_names_a_small_percentage_as_under_one():
+    """A part that never reaches 1 % of its limit has one bound, not two."""
+    hours = [
+        snapshot(f"2026-01-15T{hour:02}:00Z", {"rpm": 1}, entity_id=name) for hour in range(6) for name in ("a", "b")
+    ]
+
+    text = Tags(HtmlFormatter(limits={("a", "gpt-4"): LIMITS["user-1", "gpt-4"]}).format(hours)).text
+
+    assert "a 6, 50 % of all, under 1 % of its limit" in text
+
+
 @pytest.mark.parametrize("windows", [1, 2, 4])
 def test_page_of_few_windows_has_a_labelled_row_for_each(windows):
     """A bar as wide as the page would look like an area."""

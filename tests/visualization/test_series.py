@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import strategies as some
 from tests.visualization.snapshots import snapshot
 from zae_limiter.visualization.series import SeriesBounds, series_of
 
@@ -90,3 +91,12 @@ def test_series_in_little_room_keeps_its_total(used, windows, parts):
     assert sum(amount for _, _, amount in used) == series.total == sum(series.amounts)
     assert len(series.parts) <= parts
     assert len(series.windows) <= windows + 1 or series.window_type == "monthly"
+
+
+@given(st.sets(st.tuples(some.entity_ids, some.resources), min_size=1, max_size=5))
+def test_series_has_a_part_for_each_pair_of_names(pairs):
+    """No two pairs have the same label."""
+    used = [snapshot("2026-01-15T08:00Z", {"rpm": 1}, entity_id=one, resource=other) for one, other in pairs]
+    (series,) = series_of(used, MANY)
+
+    assert [1] * len(pairs) == [part.total for part in series.parts]

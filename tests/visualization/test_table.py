@@ -3,8 +3,11 @@
 import csv
 import io
 
+from hypothesis import given
+
+from tests import strategies as some
 from tests.visualization.snapshots import snapshot
-from zae_limiter import CsvFormatter, TableFormatter, UsageFormatter, format_usage_snapshots
+from zae_limiter import CsvFormatter, SnapshotFormatter, TableFormatter, format_usage_snapshots
 
 TWO = [
     snapshot("2026-01-15T08:00Z", {"rpm": 5, "tpm": 1_234_567}),
@@ -69,5 +72,15 @@ def test_custom_formatter_needs_one_method():
         def format(self, snapshots):
             return " ".join(one.entity_id for one in snapshots)
 
-    assert isinstance(Names(), UsageFormatter)
+    assert isinstance(Names(), SnapshotFormatter)
     assert "user-1 a-longer-name" == format_usage_snapshots(TWO, Names())
+
+
+@given(some.entity_ids, some.resources)
+def test_table_and_csv_contain_every_valid_name_unchanged(entity_id, resource):
+    """No name contains what separates columns."""
+    one = snapshot("2026-01-15T08:00Z", {"rpm": 5}, entity_id=entity_id, resource=resource)
+    (row,) = csv.DictReader(io.StringIO(CsvFormatter().format([one])))
+
+    assert (entity_id, resource) == (row["entity_id"], row["resource"])
+    assert [entity_id, resource, "5", "1"] == TableFormatter().format([one]).splitlines()[1].split()[2:]

@@ -4,7 +4,7 @@ import pytest
 
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import window_at
-from zae_limiter.visualization.wording import counted, in_window, short_number, span_of
+from zae_limiter.visualization.wording import amount_of, counted, in_window, short_number, span_of
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,21 @@ def test_number_is_written_in_few_characters(value, expected):
 def test_count_agrees_with_its_noun(number, noun, expected):
     """One is singular, all others are plural."""
     assert expected == counted(number, noun)
+
+
+@pytest.mark.parametrize(
+    ("amount", "noun", "expected"),
+    [
+        (1, "requests", "1 request"),
+        (1, "input tokens", "1 input token"),
+        (1_500, "requests", "1,500 requests"),
+        (0, "tokens", "0 tokens"),
+        (1, "gps", "1 gps"),
+    ],
+)
+def test_amount_of_one_is_singular_for_requests_and_tokens(amount, noun, expected):
+    """Other nouns are names that a user chose, and are not changed."""
+    assert expected == amount_of(amount, noun)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import zae_limiter.runtime.aio as runtime
-from zae_limiter._async.open import Opening, open_client, open_scope, own_version
+from zae_limiter._async.open import Opening, open_client, open_scope
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, Scope
-from zae_limiter._async.store.versions import VersionStore
+from zae_limiter._async.store.versions import VersionStore, own_version
+from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import InfrastructureError, InfrastructureNotFoundError
 from zae_limiter.core.location import DynamoLocation
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.settings import make_settings
 from zae_limiter.core.version import (
     FunctionUpdate,
     VersionRecord,
@@ -20,7 +23,7 @@ from zae_limiter.core.version import (
     compare,
     may_replace,
 )
-from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.given_options import GivenOptions
 from zae_limiter.runtime.aio import Parallel
 
 if TYPE_CHECKING:
@@ -33,13 +36,49 @@ _log = logging.getLogger("zae_limiter")
 _DEADLINE_S = 30.0
 
 
+async def deploy_stack(
+    location: DynamoLocation, options: GivenOptions, listener: "StackListener | None" = None, *, session: Any = None
+) -> None:
+    """Create the stack of a limiter, or update it to these options and this version.
+
+    Raises:
+        ValidationError: An option is invalid, or contradicts another one.
+        VersionError: The table has another schema or requires a newer client; nothing was changed.
+        InfrastructureError: The deployment failed; the error says why.
+    """
+    opening = Opening(location, make_settings(deadline_s=_DEADLINE_S), SystemClock(), Random(), session)
+    await DeploymentPlan(opening, location, FunctionUpdate.ON_AWS).provide(options, listener)
+
+
+async def delete_stack(
+    location: DynamoLocation, *, keep_archive: bool, listener: "StackListener | None" = None, session: Any = None
+) -> None:
+    """Delete the stack of a limiter with its table; the bucket of audit events stays if ``keep_archive``.
+
+    Raises:
+        StackOperationError: The stack is protected, or the deletion failed; the error says why.
+    """
+    await runtime.in_thread(_delete, location, session, keep_archive, listener)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestedStack:
-    """The requested options of a stack, a listener for progress, and whether to replace the aggregator's code."""
+    """The given options of a stack, a listener for progress, and whether to replace the aggregator's code.
 
-    options: StackOptions | None
+    If the options are None, an existing stack is left as it is.
+    """
+
+    options: GivenOptions | None
     listener: "StackListener | None"
     replace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFacts:
+    """What the version record has about a stack; the retention is None if it stays as recorded."""
+
+    has_function: bool
+    audit_retention_days: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +99,24 @@ class DeploymentPlan:
         """
         return await open_scope(self.opening, parallel, namespace, self._keep_new)
 
-    async def provide(self, options: StackOptions | None, listener: "StackListener | None" = None) -> None:
+    async def provide(self, options: GivenOptions | None, listener: "StackListener | None" = None) -> None:
         """Create or update the stack, the version record and the default namespace.
 
-        Nothing is changed if the table requires a newer client.
+        Nothing is changed if the table requires a newer client. If the options are None, an existing stack is left as
+        it is.
 
         Raises:
             VersionError: The versions are incompatible.
             InfrastructureError: The deployment failed; the error says why.
         """
         settings = replace(self.opening.settings, deadline_s=_DEADLINE_S)
-        client = await open_client(replace(self.opening, settings=settings), Parallel("serial"))
-        try:
+        async with await open_client(replace(self.opening, settings=settings), Parallel("serial")) as client:
             seen = await self._seen(client)
             if options is not None or seen is None:
                 await self._provide_stack(client, seen, options, listener)
             else:
                 await self._keep_new(client, seen)
             await NamespaceStore(client).register(DEFAULT_NAMESPACE)
-        finally:
-            await client.table.close()
 
     async def _seen(self, client: Client) -> VersionRecord | None:
         """Return the version record of the table, None if it has none; raise if this client must not change it."""
@@ -88,25 +125,25 @@ class DeploymentPlan:
         except InfrastructureNotFoundError:
             return None
         if seen is not None:
-            check_client(seen, own_version())
+            check_client(seen, own_version(), client.upgrade_command)
             if self.update is FunctionUpdate.NEVER:
-                check_function(seen, own_version())
+                check_function(seen, own_version(), client.upgrade_command)
         return seen
 
     async def _provide_stack(
         self,
         client: Client,
         seen: VersionRecord | None,
-        options: StackOptions | None,
+        options: GivenOptions | None,
         listener: "StackListener | None",
     ) -> None:
         clients = self._clients()
         replaced = may_replace(seen, own_version(), self.update)
         wanted = RequestedStack(options, listener, replaced)
-        has_function = await runtime.in_thread(_provide, clients, self.location.name, wanted)
+        facts = await runtime.in_thread(_provide, clients, self.location.name, wanted)
         kept = None if seen is None else seen.lambda_version
-        version = (own_version() if replaced else kept) if has_function else None
-        await VersionStore(client).set_deployed(version, None if options is None else options.audit_retention_days)
+        version = (own_version() if replaced else kept) if facts.has_function else None
+        await VersionStore(client).set_deployed(version, facts.audit_retention_days)
 
     async def _keep_new(self, client: Client, record: VersionRecord | None) -> None:
         """Update an aggregator that is older than the client, if that is configured."""
@@ -114,7 +151,7 @@ class DeploymentPlan:
             return
         match self.update:
             case FunctionUpdate.NEVER:
-                check_function(record, own_version())
+                check_function(record, own_version(), client.upgrade_command)
             case FunctionUpdate.ALWAYS:
                 await self._update(client, self._clients())
             case FunctionUpdate.ON_AWS:
@@ -144,16 +181,24 @@ class DeploymentPlan:
         return Clients(self.location.region, self.location.endpoint_url, self.opening.session)
 
 
-def _provide(clients: "Clients", name: str, wanted: RequestedStack) -> bool:
-    """Create or update a stack, and return whether it has an aggregator."""
+def _provide(clients: "Clients", name: str, wanted: RequestedStack) -> RecordedFacts:
+    """Create or update a stack, and return what to record about it."""
     from zae_limiter.infra.provision import provide, provide_missing
     from zae_limiter.infra.stack import ignore
 
     listener = wanted.listener or ignore
     if wanted.options is None:
-        return provide_missing(name, clients, listener)
-    provide(name, clients, wanted.options, listener, keep_code=not wanted.replace)
-    return wanted.options.enable_aggregator
+        return RecordedFacts(provide_missing(name, clients, listener), None)
+    options = provide(name, clients, wanted.options, listener, keep_code=not wanted.replace).options
+    return RecordedFacts(options.enable_aggregator, options.audit_retention_days)
+
+
+def _delete(location: DynamoLocation, session: Any, keep_archive: bool, listener: "StackListener | None") -> None:
+    from zae_limiter.infra.clients import Clients
+    from zae_limiter.infra.stack import Stack, ignore
+
+    stack = Stack(location.name, Clients(location.region, location.endpoint_url, session))
+    stack.delete(keep_archive=keep_archive, listener=listener or ignore)
 
 
 def _upload(clients: "Clients", name: str) -> None:

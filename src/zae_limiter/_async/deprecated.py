@@ -3,25 +3,28 @@
 import warnings
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, TypeVar
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import ADMIN_VERBS
 from zae_limiter._async.builder import RepositoryBuilder
 from zae_limiter._async.limiter.client import BucketClient
 from zae_limiter._async.limiter.group_commit import BatchedClient
-from zae_limiter._async.limiter.lease import BatchedLease, Lease
+from zae_limiter._async.limiter.lease import GIVE_BACK, BatchedLease, Lease
 from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.protocol import ScopedRepository
 from zae_limiter._async.repository import Repository
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, StorageError, ValidationError
-from zae_limiter.core.location import DynamoLocation, dynamo_url
+from zae_limiter.core.location import DynamoLocation, dynamo_url, without_credentials
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.process import renew_in_copies
 from zae_limiter.runtime.aio import ParallelMode
+
+if TYPE_CHECKING:
+    from zae_limiter.infra.stack import StackListener
 
 T = TypeVar("T")
 
@@ -46,7 +49,7 @@ class Named(TypedDict, total=False):
 class LateRepository(Repository):
     """A repository that has only a name; its first method that needs the table opens it."""
 
-    opens_first = (*ADMIN_VERBS, "namespace", "__aenter__")
+    opens_first = (*ADMIN_VERBS, "namespace", "delete_stack", "__aenter__")
 
     def __init__(self, named: Named, *, owns_table: bool = True) -> None:
         """Check the arguments and store them in a builder.
@@ -92,15 +95,21 @@ class LateRepository(Repository):
     def _scope(self) -> Scope:  # type: ignore[override]  # it is never assigned to
         if self._opened is not None:
             return self._opened
+        shown = without_credentials(self._url)
         if self._closed:
-            raise RepositoryClosedError(self.name)
+            raise RepositoryClosedError(shown)
         reason = "it is not open yet; call ensure_infrastructure(), or open it with connect() or builder()"
-        raise StorageError(self.name, reason)
+        raise StorageError(shown, reason)
 
     @property
-    def name(self) -> str:
-        """The URL of the table."""
+    def _url(self) -> str:
         return self._location
+
+    def __repr__(self) -> str:
+        if self.is_open:
+            return super().__repr__()
+        state = "closed" if self._closed else "not open yet"
+        return f"{type(self).__name__}({without_credentials(self._url)!r}, {state})"
 
     async def opened(self, *, deploy: bool = False) -> None:
         """Open the repository unless it is open; if ``deploy``, deploy its stack first.
@@ -120,13 +129,19 @@ class LateRepository(Repository):
         if self._closed:
             # close() was called while the table was being opened, and had nothing to close yet.
             await scope.client.close()
-            raise RepositoryClosedError(self.name)
+            raise RepositoryClosedError(without_credentials(self._url))
 
     async def ensure_infrastructure(self) -> None:
         """Deploy the stack, unless the repository is open."""
         if not self._closed:
             await self.opened(deploy=True)
         await super().ensure_infrastructure()
+
+    async def create_stack(self, listener: "StackListener | None" = None) -> None:
+        """Deploy the stack and open the repository, as its options say."""
+        if not self._closed:
+            await self.opened(deploy=True)
+        await super().create_stack(listener)
 
     async def ping(self) -> bool:
         """Return whether the table can be opened and responds; False after ``close()``."""
@@ -168,12 +183,18 @@ class LateRateLimiter(RateLimiter):
             return UnavailableClient(error, self._late.on_unavailable)
 
     def acquire(
-        self, entity_id: str, resource: str, consume: dict[str, int], limits: Any = None, on_unavailable: Any = None
+        self,
+        entity_id: str,
+        resource: str,
+        consume: dict[str, int],
+        limits: Any = None,
+        on_unavailable: Any = None,
+        on_error: Any = GIVE_BACK,
     ) -> Lease:
         """Return a lease as ``RateLimiter.acquire`` does; entering the lease opens the repository first."""
         if hasattr(self, "_client"):
-            return super().acquire(entity_id, resource, consume, limits, on_unavailable)
-        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable)
+            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error)
+        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error)
 
 
 class UnavailableClient(BatchedClient):
@@ -181,6 +202,7 @@ class UnavailableClient(BatchedClient):
 
     def __init__(self, error: RateLimiterUnavailable, on_unavailable: object) -> None:
         self.lease_mutex = runtime.Mutex()
+        self.stack_name = error.stack_name
         self._error = error
         self._on_unavailable = on_unavailable
 
@@ -214,6 +236,12 @@ class LateLease(BatchedLease):
         if not hasattr(self, "_client"):
             super().__init__(await self._limiter.opened_or_unavailable(), *self._arguments)
         return await super().__aenter__()
+
+    def __repr__(self) -> str:
+        if hasattr(self, "_client"):
+            return super().__repr__()
+        kind, (entity_id, resource) = Lease.__name__, self._arguments[0]
+        return f"<{kind} of {entity_id!r}, {resource!r}: not entered>"
 
 
 def _opens_first(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.repository_misuse import not_a_repository
 from zae_limiter.core.status import BackendCapabilities
 
 _WRAPPER = ("name", "ensure_infrastructure", "ping", "close", "wrapped")
@@ -22,7 +22,7 @@ class RepositoryProtocol(Protocol):
 
     @property
     def name(self) -> str:
-        """The URL of the table."""
+        """The name of the stack on DynamoDB, else the URL of the table."""
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -65,6 +65,4 @@ def unwrap(repository: object) -> ScopedRepository:
         if not all(hasattr(found, name) for name in _WRAPPER):
             break
         found = found.wrapped
-    kind = RepositoryProtocol.__name__
-    reason = f"must come from open(), connect() or builder(), or be a {kind} that exposes one of these as `wrapped`"
-    raise ValidationError("repository", repository, reason)
+    raise not_a_repository(repository, RepositoryProtocol.__name__.removesuffix("Protocol"))

@@ -1,19 +1,27 @@
 """The public class that opens a table and has the admin methods."""
 
+import logging
 import os
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from zae_limiter._async.admin import AdminVerbs
 from zae_limiter._async.builder import RepositoryBuilder
+from zae_limiter._async.deployment import delete_stack, deploy_stack
 from zae_limiter._async.open import Opening, located, open_scope
 from zae_limiter._async.protocol import ScopedRepository
 from zae_limiter._async.store.namespaces import NamespaceStore
-from zae_limiter._async.store.scope import Scope
+from zae_limiter._async.store.scope import Closable, Scope
 from zae_limiter.clock import Clock, SystemClock
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ValidationError
-from zae_limiter.core.location import DynamoLocation, deployed_at
+from zae_limiter.core.location import (
+    DynamoLocation,
+    choose_url,
+    deployed_at,
+    deployed_name,
+    shown_name,
+    without_credentials,
+)
 from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
@@ -22,11 +30,12 @@ from zae_limiter.schema.config_item import system_place
 
 if TYPE_CHECKING:
     from zae_limiter._async.deprecated import Named
+    from zae_limiter.infra.stack import StackListener
 
-URL_VARIABLE = "ZAE_LIMITER_URL"
+_log = logging.getLogger("zae_limiter")
 
 
-class Repository(ScopedRepository, AdminVerbs):
+class Repository(ScopedRepository, AdminVerbs, Closable):
     """The stored limits and buckets of one namespace.
 
     Example:
@@ -78,10 +87,11 @@ class Repository(ScopedRepository, AdminVerbs):
         """Open the table of a URL: ``memory://``, ``sqlite:///file.db`` or ``dynamodb://name?region=us-east-1``.
 
         Without a URL, the environment variable ``ZAE_LIMITER_URL`` is used, or else a SQLite file in the user's data
-        directory. ``session`` is a botocore or boto3 session for DynamoDB. Without one, botocore finds the credentials.
+        directory. Which one was opened, and why, is logged at level INFO. ``session`` is a botocore or boto3 session
+        for DynamoDB. Without one, botocore finds the credentials.
 
         Raises:
-            ValidationError: The URL or an option is invalid.
+            ValidationError: The URL or an option is invalid, or only ``ZAEL_STACK`` or ``ZAEL_NAMESPACE`` is set.
             NamespaceNotFoundError: The namespace does not exist.
             InfrastructureError: The file cannot be used; the error says why.
             VersionError: The table has another schema, or requires a newer client.
@@ -95,9 +105,11 @@ class Repository(ScopedRepository, AdminVerbs):
             reject_locally_s=reject_locally_s,
             remembered_buckets=remembered_buckets,
         )
-        chosen = url if url is not None else os.environ.get(URL_VARIABLE) or None
-        opening = Opening(located(chosen), settings, clock or SystemClock(), random or Random(), session)
-        return cls(await open_scope(opening, Parallel(parallel_mode), namespace))
+        chosen = choose_url(url, os.environ)
+        opening = Opening(located(chosen.url), settings, clock or SystemClock(), random or Random(), session)
+        opened = cls(await open_scope(opening, Parallel(parallel_mode), namespace))
+        _log.info("Opened %s, because %s", repr(opened), chosen.reason)
+        return opened
 
     @classmethod
     async def connect(  # noqa: PLR0913 - the signature of the specification
@@ -154,8 +166,42 @@ class Repository(ScopedRepository, AdminVerbs):
             InfrastructureError: The deployment failed; the error says why, and what to do.
         """
         if self._closed:
-            raise RepositoryClosedError(self.name)
-        deployed_at(self.name, "ensure_infrastructure")
+            raise RepositoryClosedError(without_credentials(self._url))
+        deployed_name(self.name, "ensure_infrastructure")
+
+    async def create_stack(self, listener: "StackListener | None" = None) -> None:
+        """Create the stack of this limiter, or update it to this version and to the options that the builder set.
+
+        The stack keeps all other options. A repository that was not built changes none. The aggregator gets the code
+        of this installation, unless its code is newer. ``listener`` is called for every step.
+
+        Raises:
+            UnsupportedByBackendError: The table is a file or in memory, so it has no stack.
+            RepositoryClosedError: The repository is closed.
+            VersionError: The table has another schema or requires a newer client; nothing was changed.
+            InfrastructureError: The deployment failed; the error says why, and what to do.
+        """
+        location = self._deployed("create_stack", "it needs no stack, because opening it creates it")
+        client = self._scope.client
+        await deploy_stack(location, client.stack_options, listener, session=client.session)
+
+    async def delete_stack(self, *, keep_archive: bool = True, listener: "StackListener | None" = None) -> None:
+        """Delete the stack of this limiter with its table and **all data**, and close the repository.
+
+        The bucket of archived audit events stays if ``keep_archive``. If the deletion fails, the repository stays open.
+        ``listener`` is called for every step.
+
+        Raises:
+            UnsupportedByBackendError: The table is a file or in memory, so it has no stack.
+            RepositoryClosedError: The repository is closed.
+            StackOperationError: The stack is protected, or the deletion failed; the error says why.
+        """
+        location = self._deployed("delete_stack", "close it, and delete its file if it has one")
+        client = self._scope.client
+        await delete_stack(location, keep_archive=keep_archive, listener=listener, session=client.session)
+        # Also closed by a repository of another namespace: all share the table, which is gone.
+        self._closed = True
+        await client.close()
 
     async def namespace(self, name: str) -> "Repository":
         """Return a repository for another namespace of the same table; they share the connection.
@@ -178,8 +224,18 @@ class Repository(ScopedRepository, AdminVerbs):
 
     @property
     def name(self) -> str:
-        """The URL of the table."""
-        return self._scope.client.location
+        """The name of the stack on DynamoDB; in memory or a file, the URL of the table."""
+        return shown_name(self._url)
+
+    @property
+    def namespace_name(self) -> str:
+        """The name of the namespace."""
+        return self._scope.namespace
+
+    @property
+    def namespace_id(self) -> str:
+        """The id of the namespace, which prefixes its keys in the table."""
+        return self._scope.namespace_id
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -204,12 +260,16 @@ class Repository(ScopedRepository, AdminVerbs):
             self._closed = True
             await self._scope.client.close()
 
-    async def __aenter__(self) -> "Repository":
-        """Enter."""
-        return self
+    def _deployed(self, operation: str, hint: str) -> DynamoLocation:
+        """Return the location of the table, for an operation on its stack."""
+        if self._closed:
+            raise RepositoryClosedError(self.name)
+        return deployed_at(self._scope.client.location, operation, hint)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
+    @property
+    def _url(self) -> str:
+        return self._scope.client.location
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return f"{type(self).__name__}({without_credentials(self._url)!r}, namespace={self.namespace_name!r}{state})"

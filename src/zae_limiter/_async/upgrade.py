@@ -3,6 +3,7 @@
 Every other way of opening a table rejects another schema.
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from zae_limiter._async.store.scope import Client
 from zae_limiter._async.store.versions import Inspected, VersionStore
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
-from zae_limiter.core.version import Migrated
+from zae_limiter.core.version import Migrated, check_kind
 from zae_limiter.runtime.aio import Parallel
 
 _DEADLINE_S = 10.0
@@ -25,11 +26,8 @@ async def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
         InfrastructureNotFoundError: The table does not exist.
         InfrastructureError: The table cannot be used, or did not respond.
     """
-    client = await _opened(url, session)
-    try:
+    async with await _opened(url, session) as client:
         return await VersionStore(client).inspect()
-    finally:
-        await client.table.close()
 
 
 async def upgrade(
@@ -43,11 +41,26 @@ async def upgrade(
         IncompatibleSchemaError: The table's schema is newer than this package's.
         InfrastructureError: The table cannot be used, or did not respond.
     """
-    client = await _opened(url, session)
-    try:
+    async with await _opened(url, session) as client:
         return await Migrations(client).run(dry_run=dry_run, principal=principal)
-    finally:
-        await client.table.close()
+
+
+async def allow_kinds(
+    url: str | None, kinds: Sequence[str], *, principal: str | None = None, session: Any = None
+) -> None:
+    """Allow the table of a URL to store kinds of items. Clients that do not know one refuse the table from then on.
+
+    Raises:
+        ValidationError: This package does not know a kind.
+        IncompatibleSchemaError: The table has another schema.
+        KindNotAllowedError: The credentials do not allow a change of the version record.
+        InfrastructureError: The table cannot be used, or did not respond.
+    """
+    for kind in kinds:
+        check_kind(kind)
+    async with await _opened(url, session) as client:
+        for kind in kinds:
+            await VersionStore(client).allow(kind, principal)
 
 
 async def record_deployed(
@@ -61,11 +74,8 @@ async def record_deployed(
         IncompatibleSchemaError: The table has another schema.
         InfrastructureError: The table cannot be used, or did not respond.
     """
-    client = await _opened(url, session)
-    try:
+    async with await _opened(url, session) as client:
         await VersionStore(client).set_deployed(lambda_version, audit_retention_days)
-    finally:
-        await client.table.close()
 
 
 async def _opened(url: str | None, session: Any) -> Client:

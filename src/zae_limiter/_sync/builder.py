@@ -10,12 +10,13 @@ from zae_limiter._sync.open import Opening, open_scope
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.location import DynamoLocation
+from zae_limiter.core.location import DynamoLocation, dynamo_url, without_credentials
 from zae_limiter.core.names import check_namespace, check_stack_name
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.version import chosen_update
+from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions, as_given
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.runtime.threads import Parallel, ParallelMode
 
@@ -52,9 +53,9 @@ class SyncRepositoryBuilder(Generic[R]):
     def build(self, listener: "StackListener | None" = None) -> R:
         """Deploy the stack, the version record and the default namespace, then open the table.
 
-        If any stack option was set, the stack is created or updated to these options. If none was set, an existing
-        stack is not changed, and a missing one is created with the defaults. ``listener`` is called for every step of
-        the deployment.
+        If any stack option was set, the stack is created, or updated to these options; an existing stack keeps the
+        options that were not set. If none was set, an existing stack is not changed, and a missing one is created with
+        the defaults. ``listener`` is called for every step of the deployment.
 
         Raises:
             ValidationError: An option is invalid; nothing was deployed.
@@ -63,7 +64,7 @@ class SyncRepositoryBuilder(Generic[R]):
             InfrastructureError: The deployment failed; the error says why, and what to do.
         """
         deployment = self._deployment()
-        deployment.provide(self._options(), listener)
+        deployment.provide(self._given(), listener)
         return self._make(open_scope(deployment.opening, Parallel(self._parallel_mode), self._namespace))
 
     def connect(self) -> R:
@@ -113,7 +114,10 @@ class SyncRepositoryBuilder(Generic[R]):
         return self._set(remembered_buckets=buckets)
 
     def stack_options(self, options: StackOptions) -> "SyncRepositoryBuilder[R]":
-        """Set all options of the stack; options set by another method take precedence."""
+        """Set all options of the stack; options set by another method take precedence.
+
+        ``StackOptions()`` resets the options of an existing stack to the defaults.
+        """
         self._base = options
         return self
 
@@ -190,7 +194,10 @@ class SyncRepositoryBuilder(Generic[R]):
         return self._choose(create_iam_roles=create)
 
     def create_iam(self, create: bool = True) -> "SyncRepositoryBuilder[R]":
-        """Create policies and the aggregator's role; if False, no IAM resources are created."""
+        """Create policies and the aggregator's role; if False, no IAM resources are created.
+
+        An aggregator then needs ``aggregator_role_arn``. Without that role, no aggregator is created.
+        """
         return self._choose(create_iam=create)
 
     def aggregator_role_arn(self, arn: str | None) -> "SyncRepositoryBuilder[R]":
@@ -213,21 +220,29 @@ class SyncRepositoryBuilder(Generic[R]):
         self._chosen.update(options)
         return self
 
-    def _options(self) -> StackOptions | None:
-        """Return the options of the stack, None if none was set."""
+    def _given(self) -> GivenOptions | None:
+        """Return the options of the stack that were set, None if none was set."""
         if self._base is not None and not isinstance(self._base, StackOptions):
             raise ValidationError("stack_options", self._base, "must be StackOptions")
-        if self._base is None and not self._chosen:
-            return None
-        return replace(self._base or StackOptions(), **self._chosen)
+        if self._base is None:
+            return GivenOptions(self._chosen) if self._chosen else None
+        return GivenOptions({**as_given(self._base).chosen, **self._chosen}, reset=True)
 
     def _deployment(self) -> DeploymentPlan:
         """Check every option, and return what to deploy and open."""
         check_stack_name(self._location.name)
         check_namespace(self._namespace)
-        options = self._options()
+        given = self._given() or KEEP_ALL
+        given.check()
         settings = make_settings(**self._settings)
-        if options is not None:
-            settings = replace(settings, audit_retention_days=options.audit_retention_days)
-        opening = Opening(self._location, settings, SystemClock(), Random(), self._session)
+        if "audit_retention_days" in given.chosen:
+            settings = replace(settings, audit_retention_days=given.chosen["audit_retention_days"])
+        opening = Opening(self._location, settings, SystemClock(), Random(), self._session, given)
         return DeploymentPlan(opening, self._location, chosen_update(self._auto_update))
+
+    def __repr__(self) -> str:
+        # Options may have account numbers and tags, so only their names are shown.
+        chosen = sorted({*self._settings, *self._chosen} | ({"stack_options"} if self._base is not None else set()))
+        options = f", options={chosen}" if chosen else ""
+        url = without_credentials(dynamo_url(self._location))
+        return f"{type(self).__name__}({url!r}, namespace={self._namespace!r}{options})"

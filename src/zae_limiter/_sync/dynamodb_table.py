@@ -63,8 +63,15 @@ _UNREADY = TimeoutError(f"the table could not be used within {_CREATION_S:.0f} s
 Tried = tuple[Signer, HttpResponse | Unavailable]
 """The signer of an attempt, and its result."""
 
-CapacityMeter = Callable[[str, list[dict[str, Any]]], None]
-"""Called after every request with its action and the capacity it consumed."""
+
+class CallMeter(Protocol):
+    """Counts the calls to DynamoDB and what they consume."""
+
+    def consumed(self, action: str, capacity: list[dict[str, Any]]) -> None:
+        """Count a call that succeeded, with the capacity that DynamoDB reports."""
+
+    def failed(self, action: str, failure: ServiceFailure) -> None:
+        """Count a call that DynamoDB refused or throttled."""
 
 
 class TransportPort(Protocol):
@@ -142,7 +149,7 @@ class DynamoTable:
         caller: TransportPort,
         server: ServerClock,
         patience: Patience,
-        meter: CapacityMeter | None = None,
+        meter: CallMeter | None = None,
     ) -> None:
         self._name = table_name
         self._caller: TransportPort = caller
@@ -393,9 +400,11 @@ class DynamoTable:
                 return answer
             if answer.status == _OK:
                 if self._meter is not None:
-                    self._meter(call.target.rpartition(".")[2], responses.consumed_of(answer.body))
+                    self._meter.consumed(call.action, responses.consumed_of(answer.body))
                 return answer
             failure = errors.failure_of(answer.status, answer.error_type, answer.body, self._name)
+            if self._meter is not None:
+                self._meter.failed(call.action, failure)
             late = errors.clock_refused(failure)
             if late:
                 self._server.sign_by_suspect()
@@ -434,7 +443,12 @@ def _transacted(answer: HttpResponse | ServiceFailure | Unavailable, count: int)
 
 
 def open_table(
-    location: DynamoLocation, deadline_s: float, clock: Clock, random: Random, session: Any = None
+    location: DynamoLocation,
+    deadline_s: float,
+    clock: Clock,
+    random: Random,
+    session: Any = None,
+    meter: CallMeter | None = None,
 ) -> DynamoTable:
     """Return the table at a location; the table need not exist yet.
 
@@ -447,7 +461,7 @@ def open_table(
     account = _account(place, session, deadline_s * ADMIN_FACTOR)
     server = ServerClock(clock)
     transport = choose_transport(account, clock, server)
-    return DynamoTable(location.name, transport, server, Patience(clock, deadline_s, random.random))
+    return DynamoTable(location.name, transport, server, Patience(clock, deadline_s, random.random), meter)
 
 
 def _account(place: EndpointOptions, session: Any, within_s: float) -> Account:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.backoff import Backoff, Pauses
 from zae_limiter._sync.embedded_table import EmbeddedTable
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Client, Nonces, Scope
-from zae_limiter._sync.store.versions import VersionStore
+from zae_limiter._sync.store.versions import VersionStore, own_version
 from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import StorageError
@@ -26,23 +26,32 @@ from zae_limiter.core.location import (
 )
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
-from zae_limiter.core.version import VersionRecord, check_client, check_schema
+from zae_limiter.core.version import VersionRecord, check_client, check_schema, unknown_kind
+from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions
 from zae_limiter.runtime.threads import Parallel
 from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.memory import MemoryTable
+
+if TYPE_CHECKING:
+    from zae_limiter._sync.dynamodb_table import CallMeter
 
 _WAITS = Pauses(0.005, 0.005)
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given."""
+    """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given.
+
+    ``stack_options`` are the options of the stack that the caller set. ``meter`` counts the calls to DynamoDB.
+    """
 
     location: Location
     settings: Settings
     clock: Clock
     random: Random
     session: Any = None
+    stack_options: GivenOptions = KEEP_ALL
+    meter: "CallMeter | None" = None
 
     def namespace_id(self, client: Client, name: str) -> str:
         """Return the id of a namespace; in a table that is created on opening, register the default namespace.
@@ -61,14 +70,15 @@ class Opening:
 
         Raises:
             IncompatibleSchemaError: Its items have another layout.
+            UnknownKindError: It stores a kind of items that this package does not know.
             VersionMismatchError: It requires a newer client.
         """
         versions = VersionStore(client)
         record = (versions.ensure() if self._makes else versions.read())
         if record is not None:
-            check_schema(record)
-            if record.client_min_version is not None:
-                check_client(record, own_version())
+            check_schema(record, client.upgrade_command)
+            if record.client_min_version is not None or unknown_kind(record.kinds) is not None:
+                check_client(record, own_version(), client.upgrade_command)
         return record
 
     @property
@@ -83,14 +93,6 @@ def located(url: str | None) -> Location:
         ValidationError: The URL is invalid.
     """
     return SqliteLocation(default_path(), is_default=True) if url is None else parse_location(url)
-
-
-def own_version() -> str:
-    """Return the version of this package."""
-    # Imported here, because most tables do not require a version of their clients.
-    from importlib import metadata
-
-    return metadata.version("zae-limiter")
 
 
 def open_scope(
@@ -130,7 +132,8 @@ def open_client(opening: Opening, parallel: Parallel) -> Client:
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random
-    return Client(table, clock, random, opening.settings, parallel, where, Nonces(random), session=opening.session)
+    chosen = {"session": opening.session, "stack_options": opening.stack_options}
+    return Client(table, clock, random, opening.settings, parallel, where, Nonces(random), **chosen)
 
 
 def _embedded(table: BlockingTable, opening: Opening) -> EmbeddedTable:
@@ -172,7 +175,7 @@ def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
     from zae_limiter._sync.dynamodb_table import open_table
 
     deadline_s = opening.settings.deadline_s
-    table = open_table(place, deadline_s, opening.clock, opening.random, opening.session)
+    table = open_table(place, deadline_s, opening.clock, opening.random, opening.session, opening.meter)
     if place.create:
         try:
             table.create()

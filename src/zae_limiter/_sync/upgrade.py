@@ -3,6 +3,7 @@
 Every other way of opening a table rejects another schema.
 """  # generated from _async by tools/mirror.py; do not edit
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from zae_limiter._sync.store.scope import Client
 from zae_limiter._sync.store.versions import Inspected, VersionStore
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.settings import make_settings
-from zae_limiter.core.version import Migrated
+from zae_limiter.core.version import Migrated, check_kind
 from zae_limiter.runtime.threads import Parallel
 
 _DEADLINE_S = 10.0
@@ -25,11 +26,8 @@ def inspect(url: str | None = None, *, session: Any = None) -> Inspected:
         InfrastructureNotFoundError: The table does not exist.
         InfrastructureError: The table cannot be used, or did not respond.
     """
-    client = _opened(url, session)
-    try:
+    with _opened(url, session) as client:
         return VersionStore(client).inspect()
-    finally:
-        client.table.close()
 
 
 def upgrade(
@@ -43,11 +41,26 @@ def upgrade(
         IncompatibleSchemaError: The table's schema is newer than this package's.
         InfrastructureError: The table cannot be used, or did not respond.
     """
-    client = _opened(url, session)
-    try:
+    with _opened(url, session) as client:
         return Migrations(client).run(dry_run=dry_run, principal=principal)
-    finally:
-        client.table.close()
+
+
+def allow_kinds(
+    url: str | None, kinds: Sequence[str], *, principal: str | None = None, session: Any = None
+) -> None:
+    """Allow the table of a URL to store kinds of items. Clients that do not know one refuse the table from then on.
+
+    Raises:
+        ValidationError: This package does not know a kind.
+        IncompatibleSchemaError: The table has another schema.
+        KindNotAllowedError: The credentials do not allow a change of the version record.
+        InfrastructureError: The table cannot be used, or did not respond.
+    """
+    for kind in kinds:
+        check_kind(kind)
+    with _opened(url, session) as client:
+        for kind in kinds:
+            VersionStore(client).allow(kind, principal)
 
 
 def record_deployed(
@@ -61,11 +74,8 @@ def record_deployed(
         IncompatibleSchemaError: The table has another schema.
         InfrastructureError: The table cannot be used, or did not respond.
     """
-    client = _opened(url, session)
-    try:
+    with _opened(url, session) as client:
         VersionStore(client).set_deployed(lambda_version, audit_retention_days)
-    finally:
-        client.table.close()
 
 
 def _opened(url: str | None, session: Any) -> Client:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zae_limiter.caches.buckets import BucketId, Remembered
-from zae_limiter.core.acquire import LevelOfLimit, NextStep, Progress, amounts_of, statuses
+from zae_limiter.core.acquire import (
+    LevelOfLimit,
+    NextStep,
+    Progress,
+    amounts_of,
+    limit_levels,
+    requested_amounts,
+    statuses,
+)
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -17,16 +25,24 @@ from zae_limiter.schema.bucket_item import BucketView
 _SURE_MS = 20
 """Bounds of the time that are at most this many milliseconds apart are close enough."""
 
-OwnLimits = Sequence[Limit] | None
+
+@dataclass(frozen=True, slots=True)
+class FallbackLimits:
+    """The limits that a caller passes, for an ancestor: they apply if no limits are stored for it."""
+
+    limits: Sequence[Limit]
+
+
+OwnLimits = Sequence[Limit] | FallbackLimits | None
 """Limits that a caller passes instead of the stored ones; None for the stored ones."""
 
 
 class AcquireRequest(NamedTuple):
     """The amounts that a caller requests of one bucket.
 
-    ``own`` replaces the stored limits. ``until_s`` is the deadline on the monotonic clock. ``partly``: limits that the
-    bucket lacks are ignored. ``with_ancestors``: if the entity cascades to buckets that this client has never seen,
-    the same call takes from all of them.
+    ``own`` are limits of the caller that replace stored ones, or apply if there are none. ``until_s`` is the deadline
+    on the monotonic clock. ``partly``: limits that the bucket lacks are ignored. ``with_ancestors``: if the entity
+    cascades to buckets that this client has never seen, the same call takes from all of them.
     """
 
     bucket: BucketId
@@ -40,19 +56,27 @@ class AcquireRequest(NamedTuple):
         """Return the amounts by position among these limits.
 
         Raises:
-            ValidationError: An amount is invalid, or can never be admitted.
+            ValidationError: An amount is invalid.
+            AmountExceedsCapacityError: An amount can never be admitted.
         """
         return amounts_of(self.consume, terms) if not self.partly else partial_amounts(self.consume, terms)
 
     def ancestors(self, terms: EffectiveLimits) -> list["AcquireRequest"]:
         """Return the requests to the buckets above this one, nearest first, that these limits cascade to.
 
-        An ancestor is limited by its stored limits, and only by those that it has.
+        An ancestor is limited by its stored limits, and only by those that it has. If it has none, the limits of the
+        caller apply to it too.
         """
-        return [
-            AcquireRequest(bucket, self.consume, None, self.until_s, partly=True)
-            for bucket in ancestors_of(self.bucket, terms)
-        ]
+        return [self.to_ancestor(bucket) for bucket in ancestors_of(self.bucket, terms)]
+
+    def to_ancestor(self, bucket: BucketId) -> "AcquireRequest":
+        """Return the same request to the bucket of an ancestor."""
+        own = self.own if self.own is None or isinstance(self.own, FallbackLimits) else FallbackLimits(self.own)
+        return AcquireRequest(bucket, self.consume, own, self.until_s, partly=True)
+
+    def requested(self, terms: EffectiveLimits) -> Amounts:
+        """Return the amounts by position of the limits that the bucket has, even if they can never be admitted."""
+        return requested_amounts(self.consume, terms)
 
 
 def ancestors_of(bucket: BucketId, terms: EffectiveLimits) -> list[BucketId]:
@@ -99,14 +123,24 @@ class Plan(NamedTuple):
 
 @dataclass(slots=True)
 class Rejected:
-    """A request that a bucket lacks the tokens for: its levels at the time ``judged``, and the time now."""
+    """A request that a bucket lacks the tokens for, judged at the time ``judged``, and the time now.
+
+    ``known_levels`` are the levels of its limits. None: they follow from ``seen_view``, which is None for a new bucket.
+    Levels and statuses are made when they are read: under overload most callers read neither.
+    """
 
     bucket: BucketId
     terms: EffectiveLimits
-    levels: Sequence[LevelOfLimit]
+    seen_view: BucketView | None
     amounts: Amounts
     judged: TimeBounds
     now: TimeBounds
+    known_levels: Sequence[LevelOfLimit] | None = None
+
+    @property
+    def levels(self) -> Sequence[LevelOfLimit]:
+        """The level of each limit in force."""
+        return self.known_levels or limit_levels(self.seen_view, self.terms, self.judged)
 
     def statuses(self) -> list[LimitStatus]:
         """Return the status of every limit of the bucket."""
@@ -155,12 +189,11 @@ class Owed(NamedTuple):
     until_s: float
 
 
-def about(unavailable: RateLimiterUnavailable, bucket: BucketId) -> RateLimiterUnavailable:
-    """Return the same error with the names of the bucket that could not be reached."""
-    entity_id, resource = bucket
-    return RateLimiterUnavailable(unavailable.cause, unavailable.stack_name, entity_id, resource)
+def about(unavailable: RateLimiterUnavailable, bucket: BucketId, stack_name: str | None) -> RateLimiterUnavailable:
+    """Return the same error with the names of the bucket and the stack that could not be reached."""
+    return RateLimiterUnavailable(unavailable.cause, unavailable.stack_name or stack_name, *bucket)
 
 
 def contended(bucket: BucketId) -> RateLimiterUnavailable:
     """Return the error of a bucket that other clients keep changing."""
-    return about(RateLimiterUnavailable(TimeoutError("others kept changing the bucket")), bucket)
+    return RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *bucket)

@@ -26,16 +26,19 @@ COMMANDS = {
     "version": LazyCommand("zae_limiter.cli.version", "version", "Show client, table and aggregator versions."),
     "check": LazyCommand("zae_limiter.cli.version", "check", "Check if this version is compatible with a limiter."),
     "upgrade": LazyCommand("zae_limiter.cli.version", "upgrade", "Upgrade a limiter to this version."),
-    "cfn-template": LazyCommand("zae_limiter.cli.stack", "cfn_template", "Print the CloudFormation template."),
-    "lambda-export": LazyCommand("zae_limiter.cli.stack", "lambda_export", "Write the aggregator's package to a file."),
+    "cfn-template": LazyCommand("zae_limiter.cli.export", "cfn_template", "Print the CloudFormation template."),
+    "lambda-export": LazyCommand(
+        "zae_limiter.cli.export", "lambda_export", "Write the aggregator's package to a file."
+    ),
     "local": LazyCommand("zae_limiter.cli.local", "local", "Run a local AWS for experiments."),
+    "loadtest": LazyCommand("zae_limiter.cli.loadtest", "loadtest", "Run load tests, here or on AWS."),
     "completion": LazyCommand("zae_limiter.cli.completion", "completion", "Print a shell completion script."),
 }
 
 
 EXAMPLES = examples(
     "zae-limiter demo",
-    "zae-limiter system set-defaults -l rpm:100 -l tpm:10000",
+    "zae-limiter system set-defaults -l rpm:100 -l tpm:10k",
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
 )
 EXIT_CODES = section(
@@ -56,5 +59,5 @@ def main() -> None:
     """Manage rate limits for LLM calls and APIs, stored in a SQLite file or on AWS and shared by all processes.
 
     Commands use the limiter on AWS that --name selects, or the file of --url or ZAE_LIMITER_URL
-    (sqlite:///file.db). Without these they use a file of your own.
+    (sqlite:///file.db). Without these they use a file in your data directory.
     """

@@ -13,6 +13,7 @@ def require_consent(question: str, declined: str = "Nothing was deleted.", actio
 
     Raises:
         click.UsageError: There is no terminal to ask in.
+        KeyboardInterrupt: The user pressed Ctrl-C.
     """
     if not somebody_is_there():
         raise click.UsageError(f"cannot ask without a terminal; pass --yes to {action}", click.get_current_context())
@@ -21,12 +22,26 @@ def require_consent(question: str, declined: str = "Nothing was deleted.", actio
         raise click.exceptions.Exit(FAILED)
 
 
+def ask_or_warn(question: str, warning: str) -> None:
+    """Ask before something is deleted that can be recovered. Without a terminal, print the warning and continue.
+
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
+    if somebody_is_there():
+        require_consent(question)
+    else:
+        print_note(f"Warning: {visible(warning)}")
+
+
 def _agrees(question: str) -> bool:
     with paused():
         try:
             return click.confirm(visible(question), err=True)
-        except click.Abort:
-            # Ctrl-C and end of input count as "no". End the line of the question.
+        except click.Abort as abort:
+            if isinstance(abort.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            # The end of the input counts as "no". End the line of the question.
             click.echo(err=True)
             return False
 

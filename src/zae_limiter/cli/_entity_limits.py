@@ -7,19 +7,19 @@ from shlex import quote
 import click
 
 from zae_limiter.cli._confirm import require_consent
+from zae_limiter.cli._dropping import confirm_dropped, of_entity
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_rate, limit_facts, limits_grid
 from zae_limiter.cli._options import (
     Changing,
-    PageOptions,
     changing_options,
+    inherit_option,
     json_option,
     limits_option,
-    page_options,
     yes_option,
 )
-from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.config import ResolvedLimits
@@ -28,26 +28,21 @@ from zae_limiter.core.names import DEFAULT_RESOURCE
 from zae_limiter.core.status import BucketState
 
 SETTING = (
-    "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000",
+    "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000 --inherit",
     "zae-limiter entity set-limits user-123 -l rpm:100 -l tpm:10000/min:burst=15000 --principal ops",
 )
 GETTING = ("zae-limiter entity get-limits user-123 --resource gpt-4", "zae-limiter entity get-limits user-123 --json")
 DELETING = "zae-limiter entity delete-limits user-123 --resource gpt-4 --yes"
-LISTING = (
-    "zae-limiter entity list --with-custom-limits gpt-4",
-    "zae-limiter entity list --with-custom-limits gpt-4 --all --json | jq -r '.entities[]'",
-)
 RESOURCES = "zae-limiter entity list-resources"
 RESOLVING = "zae-limiter entity resolve user-123 gpt-4"
 BUCKETS = ("zae-limiter entity buckets user-123", "zae-limiter entity buckets user-123 --resource gpt-4 --json")
 SHAPE = json_shape("{entity_id, resource, limits: [LIMIT]}", LIMIT_KEYS)
 RESOLVED = json_shape(
     "{entity_id, resource, limits: [LIMIT], on_unavailable: allow, block or null,",
-    " source: entity, entity_default, resource, system or null}",
+    " source: entity, entity_default, resource, system or null, sources: {limit: source}}",
     LIMIT_KEYS,
 )
 DELETED = json_shape("{entity_id, resource, deleted: whether limits existed}")
-LISTED = json_shape("{resource, entities: [ids], next_cursor: null after the last page}")
 BUCKETS_SHAPE = json_shape(
     "[{entity_id, resource, limit_name, tokens_milli, last_refill_ms,",
     "  capacity_milli, refill_amount_milli, refill_period_ms, total_consumed_milli}]",
@@ -60,11 +55,11 @@ BUCKET_COLUMNS = [
     Column("refill"),
     Column("consumed", True),
 ]
-SOURCES = {
-    "entity": "Source: the entity's own limits for this resource.",
-    "entity_default": "Source: the entity's own limits for all resources.",
-    "resource": "Source: the defaults of the resource.",
-    "system": "Source: the system defaults.",
+LEVELS = {
+    "entity": "entity's own limits for this resource",
+    "entity_default": "entity's own limits for all resources",
+    "resource": "defaults of the resource",
+    "system": "system defaults",
 }
 
 
@@ -72,6 +67,7 @@ def resource_option(purpose: str) -> Callable[[Command], Command]:
     """Add ``--resource``; its default is all resources of the entity."""
     return click.option(
         "--resource",
+        "-r",
         metavar="RESOURCE",
         default=DEFAULT_RESOURCE,
         help=f"{purpose} Default: all resources without their own limits.",
@@ -81,14 +77,26 @@ def resource_option(purpose: str) -> Callable[[Command], Command]:
 @click.command("set-limits", short_help="Set the limits of an entity.", epilog=help_of(examples(*SETTING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
 @resource_option("Resource of the limits.")
-@limits_option("Limits to set; they replace all existing ones.", required=True)
+@limits_option("Limits to set; they replace those that are stored here.", required=True)
+@inherit_option("the next level: the entity's limits for all resources, the resource, the system")
+@yes_option
 @changing_options
-def set_limits(entity_id: str, resource: str, limits: tuple[Limit, ...], changing: Changing) -> None:
-    """Set the limits of an entity, for one resource or for all. They override all other limits."""
-    with opened(changing.store) as limiter:
-        limiter.set_limits(entity_id, list(limits), resource, changing.principal)
+def set_limits(
+    entity_id: str, resource: str, limits: tuple[Limit, ...], inherit: bool, yes: bool, changing: Changing
+) -> None:
+    """Set the limits of an entity, for one resource or for all. They override all other limits.
+
+    Before a limit in force is dropped, the command names it and asks.
+    """
+    with opened(changing.store, create=True) as limiter:
+        if not yes:
+            named = of_entity(limiter, entity_id, resource)
+            confirm_dropped(named, limits, whose=whose(entity_id, resource), inherit=inherit)
+        limiter.set_limits(entity_id, list(limits), resource, changing.principal, inherit)
         stored = limiter.get_limits(entity_id, resource)
     print_limits(entity_id, resource, stored, changing.as_json)
+    if inherit:
+        print_note("All other limits are inherited.")
 
 
 @click.command("get-limits", short_help="Show the limits of an entity.", epilog=help_of(examples(*GETTING), SHAPE))
@@ -126,37 +134,6 @@ def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) 
 
 
 @click.command(
-    "list", short_help="List the entities with their own limits.", epilog=help_of(examples(*LISTING), LISTED)
-)
-@click.option(
-    "--with-custom-limits",
-    "resource",
-    required=True,
-    metavar="RESOURCE",
-    help=f"Resource of the limits; {DEFAULT_RESOURCE} means all resources without their own limits.",
-)
-@page_options
-@json_option
-@store_options
-def list_entities(resource: str, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
-    """List the entities that have their own limits for a resource, sorted by id."""
-    with opened(store) as limiter, working(f"Listing entities with limits for {resource}"):
-        size = None if page.everything else page.size
-        found, cursor = limiter.list_entities_with_custom_limits(resource, size, page.cursor)
-    if as_json:
-        print_json({"resource": resource, "entities": found, "next_cursor": cursor})
-        return
-    if found:
-        print_grid(Grid([Column("entity")], [[entity_id] for entity_id in found]))
-    else:
-        store_some = calling(f"entity set-limits user-123 --resource {quote(resource)} -l rpm:1000")
-        print_note(f"No entity has its own limits for {resource}. Set some: {store_some}")
-    if cursor is not None:
-        listing = f"entity list --with-custom-limits {quote(resource)} --limit {page.size} --cursor {quote(cursor)}"
-        print_note(f"There are more; pass --all, or continue with: {calling(listing)}")
-
-
-@click.command(
     "list-resources",
     short_help="List the resources with limits of entities.",
     epilog=help_of(examples(RESOURCES), json_shape("[names]")),
@@ -187,7 +164,8 @@ def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) ->
         found = limiter.resolve_limits(entity_id, resource)
     if as_json:
         facts = {"entity_id": entity_id, "resource": resource, "limits": limit_facts(found.limits or [])}
-        print_json(facts | {"on_unavailable": found.on_unavailable, "source": found.source})
+        where = {"source": found.source, "sources": dict(found.sources)}
+        print_json(facts | {"on_unavailable": found.on_unavailable} | where)
         return
     print_resolved(found)
 
@@ -196,7 +174,7 @@ def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) ->
     "buckets", short_help="Show the buckets of an entity.", epilog=help_of(examples(*BUCKETS), BUCKETS_SHAPE)
 )
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--resource", metavar="RESOURCE", help="Show only the bucket of this resource.")
+@click.option("--resource", "-r", metavar="RESOURCE", help="Show only the bucket of this resource.")
 @json_option
 @store_options
 def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreChoice) -> None:
@@ -233,7 +211,12 @@ def print_resolved(found: ResolvedLimits) -> None:
         print_note(f"No limits are in force. Set some: {calling('system set-defaults -l rpm:1000')}")
         return
     print_grid(limits_grid(found.limits))
-    click.echo(SOURCES.get(found.source or "", ""))
+    if found.source is not None:
+        click.echo(f"Source: the {LEVELS[found.source]}.")
+    inherited = [name for name, source in found.sources.items() if source != found.source]
+    if inherited:
+        levels = ", ".join(f"{name} from the {LEVELS[found.sources[name]]}" for name in inherited)
+        click.echo(f"Inherited: {levels}.")
     if found.on_unavailable is not None:
         click.echo(f"If the store is unavailable: {found.on_unavailable}")
 
@@ -250,4 +233,4 @@ def bucket_row(state: BucketState) -> Sequence[str]:
     return (state.resource, state.limit_name, *numbers)
 
 
-COMMANDS = (set_limits, get_limits, delete_limits, list_entities, list_resources, resolve, buckets)
+COMMANDS = (set_limits, get_limits, delete_limits, list_resources, resolve, buckets)

@@ -1,14 +1,17 @@
 """Report failures to the shell: one line on stderr with advice, and an exit code."""
 
 import shlex
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, NoReturn
 
 import click
 
+from zae_limiter.cli._endpoint import stopped_endpoint_line
 from zae_limiter.cli._hints import PLACE, calling, is_named
 from zae_limiter.core.errors import (
+    AmountExceedsCapacityError,
     EntityError,
     EntityExistsError,
     EntityHasChildrenError,
@@ -21,8 +24,10 @@ from zae_limiter.core.errors import (
     RateLimitExceeded,
     UnsupportedByBackendError,
     ValidationError,
+    VersionError,
     ZAELimiterError,
 )
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 
 FAILED = 1
 MISUSED = 2
@@ -57,14 +62,24 @@ def told_in_one_line() -> Iterator[None]:
     except click.UsageError as error:
         _tell(CommandFailure(f"Error: {_usage(error)}", MISUSED))
     except ZAELimiterError as error:
-        _tell(failure_of(error))
+        _tell(_about_endpoint(failure_of(error)))
     except KeyboardInterrupt:
+        tell_interrupted()
         raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def tell_interrupted() -> None:
+    """Report an interrupt. In a terminal, first end the line with the echo of Ctrl-C."""
+    # Ctrl-C also ends a program that reads stderr through a pipe.
+    with suppress(OSError):
+        click.echo("\nInterrupted." if sys.stderr.isatty() else "Interrupted.", err=True)
 
 
 def failure_of(error: ZAELimiterError) -> CommandFailure:
     """Return the line and the exit code of an error."""
     match error:
+        case AmountExceedsCapacityError():
+            return CommandFailure(f"Error: {never_line(error)}", MISUSED)
         case RateLimitExceeded():
             return CommandFailure(exceeded_line(error), TRY_LATER)
         case RateLimiterUnavailable():
@@ -80,11 +95,20 @@ def failure_of(error: ZAELimiterError) -> CommandFailure:
             return CommandFailure(f"Error: {helpful_line(error)}", FAILED)
 
 
+def _about_endpoint(failure: CommandFailure) -> CommandFailure:
+    """Replace the line of an unavailable store by how to start or leave the local AWS, if that is the cause."""
+    line = stopped_endpoint_line() if failure.exit_code == UNAVAILABLE else None
+    return failure if line is None else CommandFailure(f"Error: {line}", UNAVAILABLE)
+
+
 def validation_line(error: ValidationError) -> str:
     """Describe an invalid value with the option names of the command line."""
     if error.field == "limits" and error.value is None:
         store = calling("system set-defaults -l rpm:100")
-        return f"{error.reason.partition(':')[0]}; pass -l rpm:100, or set defaults with: {store}"
+        # Names may contain colons, but no spaces.
+        return f"{error.reason.partition(': ')[0]}; pass -l rpm:100, or set defaults with: {store}"
+    if error.field == "region" and error.value is None:
+        return error.reason
     return str(ValidationError(_OPTIONS.get(error.field, error.field), error.value, error.reason))
 
 
@@ -97,7 +121,13 @@ def helpful_line(error: ZAELimiterError) -> str:
             return namespace_line(error)
         case NamespaceStateError():
             return state_line(error)
-        case InfrastructureNotFoundError() if is_named():
+        case VersionError() if error.client_outdated:
+            # Imported here, because it reads the metadata of the package.
+            from zae_limiter.installation import this_installation
+
+            return f"{str(error).removesuffix('.')}: {this_installation().upgrade_advice()}"
+        # Its subclasses are about other stacks than that of a limiter.
+        case InfrastructureNotFoundError() if is_named() and type(error) is InfrastructureNotFoundError:
             where = "" if error.region is None else f" in {error.region}"
             return f"There is no limiter {error.name!r}{where}. Deploy it with: {calling('deploy', PLACE)}"
         case _:
@@ -121,6 +151,8 @@ def entity_line(error: EntityError) -> str:
 
 def namespace_line(error: NamespaceNotFoundError) -> str:
     """Report that a namespace does not exist, and the commands that help."""
+    if error.namespace == DEFAULT_NAMESPACE:
+        return f"the limiter has no namespace {error.namespace!r}; create it: {calling('upgrade', PLACE)}"
     register = calling(f"namespace register {shlex.quote(error.namespace)}", PLACE)
     return (
         f"there is no namespace {error.namespace!r}; register it: {register}, "
@@ -148,6 +180,19 @@ def exceeded_line(error: RateLimitExceeded) -> str:
         for status in error.violations
     ]
     return f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.retry_after_seconds)}"
+
+
+def never_line(error: AmountExceedsCapacityError) -> str:
+    """Report which amounts exceed a capacity, so that no wait helps.
+
+    Example: ``never admitted: 600 of rpm requested for user-1, but the capacity is 500``.
+    """
+    above = [status for status in error.statuses if status.requested > status.limit.capacity]
+    named = [
+        f"{one.requested} of {one.limit_name} requested for {one.entity_id}, but the capacity is {one.limit.capacity}"
+        for one in above
+    ]
+    return f"never admitted: {'; '.join(named)}" if named else str(error)
 
 
 def in_seconds(seconds: float) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zae_limiter.cli._failures import told_in_one_line
+from zae_limiter.cli._groups import CommandGroup, closest
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -27,7 +28,7 @@ class LazyCommand:
         return command
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """The outermost group: load commands when they are called, and report failures in one line."""
 
     def __init__(self, *, lazy_commands: dict[str, LazyCommand], **settings: Any) -> None:
@@ -42,6 +43,19 @@ class LazyGroup(click.Group):
         """Load a command."""
         found = self._lazy_commands.get(cmd_name)
         return None if found is None else found.load()
+
+    def similar(self, ctx: click.Context, name: str) -> list[str]:
+        """Return the commands that a mistyped name may mean, else the commands of groups, such as entity create."""
+        found = super().similar(ctx, name)
+        return found or self._similar_members(ctx, name)
+
+    def _similar_members(self, ctx: click.Context, name: str) -> list[str]:
+        paths: dict[str, list[str]] = {}
+        for own in self._lazy_commands:
+            group = self.get_command(ctx, own)
+            for member in group.list_commands(ctx) if isinstance(group, click.Group) else []:
+                paths.setdefault(member, []).append(f"{own} {member}")
+        return [path for member in closest(name, paths)[:1] for path in paths[member]]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without loading them."""

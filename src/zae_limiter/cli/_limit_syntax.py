@@ -9,6 +9,8 @@ from zae_limiter.core.limit import Limit
 
 LIMIT_FORM = "NAME:RATE[/PERIOD][:burst=N]"
 AMOUNT_FORM = "NAME:AMOUNT"
+NUMBER_HELP = "Numbers may end in k, m or g: 10k is 10000, 1.5m is 1500000 (m is never minutes)."
+"""The forms of a number, for the help."""
 _COLUMNS = [Column("limit"), Column("capacity", True), Column("refill")]
 LIMIT_KEYS = "LIMIT is {name, capacity, refill_amount, refill_period_seconds}"
 """The JSON keys of a limit, for the help."""
@@ -22,8 +24,9 @@ _MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
 _PERIOD_NAMES = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
 _SHORT_PERIODS = {1: "s", 60: "min", 3600: "h", 86400: "d"}
 
+_MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 # No valid number has more digits, and longer ones need not be converted.
-_NUMBER = r"-?[0-9]{1,30}"
+_NUMBER = r"-?[0-9](?:_?[0-9]){0,29}(?:\.[0-9]{1,30})?[kmgKMG]?"
 _LIMIT = re.compile(rf"(?P<name>[^:]+):(?P<rate>{_NUMBER})(?:/(?P<period>[a-z]+))?(?::burst=(?P<burst>{_NUMBER}))?")
 _AMOUNT = re.compile(rf"(?P<name>[^:]+):(?P<amount>{_NUMBER})")
 
@@ -40,15 +43,15 @@ def parse_limit(text: str) -> Limit:
     """
     found = _LIMIT.fullmatch(text)
     if found is None:
-        reason = f"must be {LIMIT_FORM}, such as rpm:100, tps:50/s or tpm:10000/min:burst=15000"
+        reason = f"must be {LIMIT_FORM}, such as rpm:100, tps:50/s or tpm:10k/min:burst=15k"
         raise ValidationError("limit", text, reason)
     period = found["period"] or "min"
     if period not in _MAKERS:
-        raise ValidationError("limit", text, f"the period must be one of {', '.join(_MAKERS)}, not {period}")
+        minutes = "; minutes are min, because m is a million" if period == "m" else ""
+        raise ValidationError("limit", text, f"the period must be one of {', '.join(_MAKERS)}, not {period}{minutes}")
     try:
-        return _MAKERS[period](
-            found["name"], int(found["rate"]), None if found["burst"] is None else int(found["burst"])
-        )
+        burst = None if found["burst"] is None else parse_number(found["burst"], "burst")
+        return _MAKERS[period](found["name"], parse_number(found["rate"], "rate"), burst)
     except ValidationError as error:
         raise ValidationError("limit", text, f"{error.field}: {error.reason}") from error
 
@@ -61,8 +64,33 @@ def parse_amount(text: str) -> tuple[str, int]:
     """
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise ValidationError("amount", text, f"must be {AMOUNT_FORM}, such as rpm:1")
-    return found["name"], int(found["amount"])
+        raise ValidationError("amount", text, f"must be {AMOUNT_FORM}, such as rpm:1 or tpm:1.5k")
+    try:
+        return found["name"], parse_number(found["amount"], "amount")
+    except ValidationError as error:
+        raise ValidationError("amount", text, error.reason) from error
+
+
+def parse_number(text: str, field: str) -> int:
+    """Parse a whole number such as ``10000``, ``10_000``, ``10k``, ``1.5m`` or ``2g``.
+
+    The suffixes k, m and g mean 10^3, 10^6 and 10^9.
+
+    Example:
+        >>> parse_number("1.5m", "rate")
+        1500000
+
+    Raises:
+        ValidationError: The number is not whole.
+    """
+    suffix = text[-1].lower() if text[-1].isalpha() else ""
+    whole, _, fraction = text[: len(text) - len(suffix)].partition(".")
+    # Computed with integers, because a float would round large numbers.
+    scale: int = 10 ** len(fraction)
+    number, remainder = divmod(int(whole + fraction) * _MULTIPLES[suffix], scale)
+    if remainder:
+        raise ValidationError(field, text, f"{text} is not a whole number of tokens")
+    return number
 
 
 def gather_amounts(pairs: tuple[tuple[str, int], ...]) -> dict[str, int]:

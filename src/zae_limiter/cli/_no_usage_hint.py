@@ -2,13 +2,18 @@
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._hints import PLACE, calling
+from zae_limiter.cli._place import StoreChoice, StoreLocation
 from zae_limiter.cli._usage_options import Asked
+from zae_limiter.core.errors import StackOperationError
 from zae_limiter.core.status import Status
+from zae_limiter.core.usage import WINDOW_TYPES
+from zae_limiter.infra.options import StackOptions
+from zae_limiter.infra.stack import Stack
 
 
-def why_nothing(limiter: SyncRateLimiter, asked: Asked) -> str:
+def why_nothing(limiter: SyncRateLimiter, asked: Asked, store: StoreChoice) -> str:
     """Describe what was not found, and why it may not have been counted."""
-    return f"{_nothing(asked)} {_advice(limiter, asked)}"
+    return f"{_nothing(asked)} {_advice(limiter, asked, store)}"
 
 
 def _nothing(asked: Asked) -> str:
@@ -20,14 +25,35 @@ def _nothing(asked: Asked) -> str:
     return f"There is no usage{whom}{what} in {kind} windows{f'{span} UTC' if span else ''}."
 
 
-def _advice(limiter: SyncRateLimiter, asked: Asked) -> str:
+def _advice(limiter: SyncRateLimiter, asked: Asked, store: StoreChoice) -> str:
     if not limiter.repository.capabilities.supports_infrastructure_management:
         return _elsewhere(asked)
     status = limiter.get_status()
-    if status.aggregator_enabled:
-        counts = "The aggregator counts within a minute or two, in the windows of deploy --snapshot-windows."
-        return f"{counts} {_elsewhere(asked)}"
-    return _without_aggregator(status)
+    if not status.aggregator_enabled:
+        return _without_aggregator(status)
+    soon = "The aggregator counts within a minute or two, in the windows of deploy --snapshot-windows."
+    return _not_counted(asked, store.target.place) or f"{soon} {_elsewhere(asked)}"
+
+
+def _not_counted(asked: Asked, place: StoreLocation | None) -> str | None:
+    """Say that a stack does not count the windows asked for, and how to change it; None if it does."""
+    known = None if place is None else _windows_of(place)
+    windows = (known or StackOptions().snapshot_windows).split(",")
+    if asked.window_type is None or asked.window_type in windows:
+        return None
+    every = ",".join(one for one in WINDOW_TYPES if one in (*windows, asked.window_type))
+    which = f"{asked.window_type} windows{'' if known else ' by default'}, only {' and '.join(windows)} ones"
+    deploy = calling(f"deploy --snapshot-windows {every}", PLACE)
+    return f"The aggregator does not count {which}. Count them from now on: {deploy}"
+
+
+def _windows_of(place: StoreLocation) -> str | None:
+    """Return the windows that a stack counts, None if they are unknown, as for a stack of the CDK."""
+    try:
+        found = Stack(place.name, place.region.clients()).describe()
+    except StackOperationError:
+        return None
+    return None if found is None else found.parameters.get("SnapshotWindows")
 
 
 def _elsewhere(asked: Asked) -> str:
@@ -43,4 +69,6 @@ def _without_aggregator(status: Status) -> str:
     if status.stack_status is None:
         look = calling("status", PLACE)
         return f"{counts}, but no stack was found for this table; check with: {look}"
-    return f"{counts}, but {status.name} was deployed without it; add it: {calling('deploy --aggregator', PLACE)}"
+    return (
+        f"{counts}, but {status.name} was deployed without it; add it: {calling('deploy --enable-aggregator', PLACE)}"
+    )

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, parse_amount, parse_limit
+from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, parse_amount, parse_limit
 from zae_limiter.cli._place import Command, StoreChoice, store_options
+from zae_limiter.core.audit import check_principal
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
@@ -60,8 +61,8 @@ def asking_arguments(command: Command) -> Command:
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:
     """Add ``-l``, which may be repeated; the command takes it as ``limits``."""
-    help_text = f"{purpose} The period is s, min (the default), h or d. Repeatable."
-    read = _reading_each(parse_limit)
+    help_text = f"{purpose} The period is s, min (the default), h or d. {NUMBER_HELP} Repeatable."
+    read = reading_each(parse_limit)
     return click.option(
         "--limit", "-l", "limits", callback=read, metavar=LIMIT_FORM, multiple=True, required=required, help=help_text
     )
@@ -69,8 +70,8 @@ def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Comman
 
 def consume_option(command: Command) -> Command:
     """Add ``-c``, which may be repeated; the command takes it as ``amounts``."""
-    read = _reading_each(parse_amount)
-    help_text = "Amount to take of a limit. Repeatable; all amounts are taken, or none."
+    read = reading_each(parse_amount)
+    help_text = "Amount to take of a limit, such as rpm:1 or tpm:1.5k. Repeatable; all amounts are taken, or none."
     return click.option(
         "--consume", "-c", "amounts", callback=read, metavar=AMOUNT_FORM, multiple=True, required=True, help=help_text
     )(command)
@@ -89,30 +90,53 @@ def changing_options(command: Command) -> Command:
     return with_changing
 
 
-def page_options(command: Command) -> Command:
-    """Add ``--limit``, ``--cursor`` and ``--all``; the command takes them as ``page``."""
+def page_options(*cursor_options: str) -> Callable[[Command], Command]:
+    """Add ``--limit``, ``--cursor``, with further names for it, and ``--all``; the command takes them as ``page``."""
 
-    @click.option(
-        "--limit",
-        "size",
-        type=click.IntRange(1, _LARGEST_PAGE),
-        metavar="N",
-        help=f"Maximum number to show.  [default: {_PAGE}]",
-    )
-    @click.option("--cursor", metavar="CURSOR", help="Continue after this cursor of an earlier page.")
-    @click.option("--all", "everything", is_flag=True, help="Show all.")
-    @wraps(command)
-    def with_page(*, size: int | None, cursor: str | None, everything: bool, **others: Any) -> None:
-        if everything and size is not None:
-            raise click.UsageError("pass --limit or --all, not both", click.get_current_context())
-        command(page=PageOptions(size or _PAGE, cursor, everything), **others)
+    def add(command: Command) -> Command:
+        @click.option(
+            "--limit",
+            "size",
+            type=click.IntRange(1, _LARGEST_PAGE),
+            metavar="N",
+            help=f"Maximum number to show.  [default: {_PAGE}]",
+        )
+        @click.option(
+            "--cursor",
+            *cursor_options,
+            "cursor",
+            metavar="CURSOR",
+            help="Continue after this cursor of an earlier page.",
+        )
+        @click.option("--all", "everything", is_flag=True, help="Show all.")
+        @wraps(command)
+        def with_page(*, size: int | None, cursor: str | None, everything: bool, **others: Any) -> None:
+            if everything and size is not None:
+                raise click.UsageError("pass --limit or --all, not both", click.get_current_context())
+            command(page=PageOptions(size or _PAGE, cursor, everything), **others)
 
-    return with_page
+        return with_page
+
+    return add
 
 
 def principal_option(command: Command) -> Command:
-    """Add ``--principal``."""
-    return click.option("--principal", metavar="NAME", help="Author of the change, for the audit log.")(command)
+    """Add ``--principal``; its default is the name of the user."""
+    help_text = "Author of the change, for the audit log.  [default: your user name]"
+    return click.option("--principal", metavar="NAME", default=user_name, help=help_text)(command)
+
+
+def user_name() -> str | None:
+    """Return the name of the user who runs the command; None if it is unknown or cannot be recorded."""
+    from getpass import getuser
+
+    try:
+        name = getuser()
+        check_principal(name)
+    except (KeyError, ImportError, OSError, ValidationError):
+        # A container may run as a user without a name.
+        return None
+    return name
 
 
 def pairs_option(flag: str, purpose: str, example: str) -> Callable[[Command], Command]:
@@ -127,9 +151,20 @@ def pairs_option(flag: str, purpose: str, example: str) -> Callable[[Command], C
     return click.option(flag, multiple=True, metavar="KEY=VALUE", callback=read, help=purpose)
 
 
+def wait_option(help_text: str) -> Callable[[Command], Command]:
+    """Add ``--wait`` and ``--no-wait`` as ``wait``; the default is to wait."""
+    return click.option("--wait/--no-wait", "wait", default=True, show_default=True, help=help_text)
+
+
 def yes_option(command: Command) -> Command:
     """Add ``--yes``."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+def inherit_option(next_level: str) -> Callable[[Command], Command]:
+    """Add ``--inherit``."""
+    help_text = f"Limits that are not given here come from {next_level}."
+    return click.option("--inherit", is_flag=True, help=help_text)
 
 
 def json_option(command: Command) -> Command:
@@ -137,7 +172,7 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def _reading_each(
+def reading_each(
     parse: Callable[[str], V],
 ) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[V, ...]]:
     """Return a callback that parses every value of an option; an invalid value is a usage error."""

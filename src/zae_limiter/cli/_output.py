@@ -39,6 +39,11 @@ def in_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def has_status_line() -> bool:
+    """Return whether stderr is an interactive terminal, in which a line can be replaced."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON, on one line in a pipe."""
     click.echo(json.dumps(value, indent=2 if in_terminal() else None))
@@ -66,7 +71,7 @@ def print_line(text: str) -> None:
 @contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
     """Show a status line on stderr in a terminal. The yielded function replaces its text."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not has_status_line():
         yield lambda _: None
         return
     from rich.console import Console
@@ -143,4 +148,5 @@ def _print_rich(grid: Grid) -> None:
         table.add_column(column.title, justify=justify, header_style="bold", overflow="fold", no_wrap=column.is_whole)
     for row in grid.rows:
         table.add_row(*(row[place] for place in places))
-    Console(highlight=False, markup=False).print(table)
+    # A name may contain the code of an emoji, such as ":free:". It is shown as it is.
+    Console(highlight=False, markup=False, emoji=False).print(table)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli._hints import PLACE, STORE, remember
+from zae_limiter.cli._endpoint import remember_endpoint
+from zae_limiter.cli._hints import PLACE, STORE, calling, remember
 from zae_limiter.cli._output import print_note
 from zae_limiter.core.location import DynamoLocation, SqliteLocation, dynamo_url, parse_location
 from zae_limiter.core.names import check_stack_name
@@ -66,6 +68,11 @@ class Target:
     place: StoreLocation | None
     options: str = ""
 
+    @property
+    def existing_url(self) -> str | None:
+        """The URL without the option that creates a table."""
+        return self.url if self.place is None else self.place.url
+
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
@@ -100,6 +107,7 @@ def region_options(command: Command) -> Command:
     @_ENDPOINT
     @wraps(command)
     def with_region(*, region: str | None, endpoint_url: str | None, **others: Any) -> None:
+        remember_endpoint(endpoint_url)
         command(region=Region(region, endpoint_url), **others)
 
     return with_region
@@ -127,12 +135,14 @@ def target_options(command: Command) -> Command:
     @click.option(
         "--url",
         metavar="URL",
-        help=f"URL of a store, such as sqlite:///file.db. Default: {URL_VARIABLE}, else your own file.",
+        help=f"URL of a store, such as sqlite:///file.db. Default: {URL_VARIABLE}, else a file in your data directory.",
     )
     @wraps(command)
     def with_target(*, limiter: str | None, region: Region, url: str | None, **others: Any) -> None:
         target = target_of(limiter, region, url)
         remember(PLACE, target.options)
+        place = target.place
+        remember_endpoint(None if place is None else place.region.endpoint_url, is_aws=place is not None)
         command(target=target, **others)
 
     return with_target
@@ -200,6 +210,31 @@ def file_of(target: Target) -> str | None:
         return str(default_path())
     location = parse_location(target.url)
     return location.path if isinstance(location, SqliteLocation) else target.url
+
+
+def require_database(target: Target) -> None:
+    """Require that the file of a store exists, because opening it would create it.
+
+    Raises:
+        click.ClickException: There is no file, or it is empty.
+    """
+    path = file_of(target)
+    if path is None or path == "memory://" or not _is_missing(path):
+        return
+    create = calling("system set-defaults -l rpm:100", PLACE)
+    where = os.path.abspath(path)
+    raise click.ClickException(f"there is no database at {where}; check the path, or create one: {create}")
+
+
+def _is_missing(path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        # Opening the file reports the reason.
+        return False
+    return stat.S_ISREG(found.st_mode) and not found.st_size
 
 
 def _given(options: dict[str, str | None]) -> str:

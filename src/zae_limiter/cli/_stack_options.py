@@ -1,7 +1,8 @@
 """Define the options of ``deploy``, one for each field of ``StackOptions``."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, NamedTuple
 
@@ -10,7 +11,8 @@ import click
 from zae_limiter.cli._help import SectionedOption
 from zae_limiter.cli._options import pairs_option
 from zae_limiter.cli._place import Command
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import StackOperationError, ValidationError
+from zae_limiter.infra.given_options import GivenOptions
 from zae_limiter.infra.options import StackOptions
 
 DEFAULTS = StackOptions()
@@ -18,13 +20,14 @@ TABLE, USAGE, FUNCTION, ALARMS, IAM = "Table", "Usage and audit", "Aggregator", 
 
 
 class Flag(NamedTuple):
-    """The command-line form of a field; a switch has both its forms."""
+    """The command-line form of a field; a switch has both its forms. The aliases are other forms of it."""
 
     field: str
     form: str
     section: str
     help: str
     metavar: str | None = None
+    aliases: tuple[str, ...] = ()
 
 
 FLAGS = (
@@ -38,89 +41,155 @@ FLAGS = (
     Flag("snapshot_windows", "--snapshot-windows", USAGE, "Usage windows: hourly, daily, monthly.", "WINDOWS"),
     Flag("usage_retention_days", "--usage-retention-days", USAGE, "Days to keep usage.", "DAYS"),
     Flag("audit_retention_days", "--audit-retention-days", USAGE, "Days to keep audit events.", "DAYS"),
-    Flag("enable_audit_archival", "--audit-archival/--no-audit-archival", USAGE, "Archive expired events in S3."),
-    Flag("audit_archive_glacier_days", "--audit-archive-glacier-days", USAGE, "Days until Glacier.", "DAYS"),
-    Flag("enable_aggregator", "--aggregator/--no-aggregator", FUNCTION, "Count usage with a Lambda function."),
+    Flag(
+        "enable_audit_archival",
+        "--enable-audit-archival/--no-audit-archival",
+        USAGE,
+        "Archive expired events in S3.",
+        aliases=("--audit-archival",),
+    ),
+    Flag(
+        "audit_archive_glacier_days",
+        "--audit-archive-glacier-days",
+        USAGE,
+        "Days until archived events move to Glacier.",
+        "DAYS",
+    ),
+    Flag(
+        "enable_aggregator",
+        "--enable-aggregator/--no-aggregator",
+        FUNCTION,
+        "Count usage with a Lambda function.",
+        aliases=("--aggregator",),
+    ),
     Flag("lambda_timeout", "--lambda-timeout", FUNCTION, "Time limit of a run.", "SECONDS"),
     Flag("lambda_memory", "--lambda-memory", FUNCTION, "Memory of the function.", "MB"),
     Flag("log_retention_days", "--log-retention-days", FUNCTION, "Days to keep its logs.", "DAYS"),
     Flag("enable_tracing", "--enable-tracing/--no-tracing", FUNCTION, "Trace it with X-Ray."),
-    Flag("aggregator_role_arn", "--aggregator-role-arn", FUNCTION, "Existing role for it.", "ARN"),
-    Flag("enable_alarms", "--alarms/--no-alarms", ALARMS, "Create CloudWatch alarms."),
-    Flag("alarm_sns_topic", "--alarm-sns-topic", ALARMS, "Topic that alarms notify.", "ARN"),
+    Flag("aggregator_role_arn", "--aggregator-role-arn", FUNCTION, "Existing role to use; empty for none.", "ARN"),
+    Flag("enable_alarms", "--enable-alarms/--no-alarms", ALARMS, "Create CloudWatch alarms.", aliases=("--alarms",)),
+    Flag("alarm_sns_topic", "--alarm-sns-topic", ALARMS, "Topic that alarms notify; empty for none.", "ARN"),
     Flag(
         "lambda_duration_threshold_pct",
         "--lambda-duration-threshold-pct",
         ALARMS,
-        "Alarm if a run takes more of its timeout.",
+        "Alarm if a run takes more than this percentage of its timeout.",
         "PERCENT",
     ),
-    Flag("create_iam", "--iam/--no-iam", IAM, "Create policies and roles."),
+    Flag(
+        "create_iam",
+        "--iam/--no-iam",
+        IAM,
+        "Create policies and roles. --no-iam alone also turns the aggregator off, unless it has --aggregator-role-arn.",
+        aliases=("--enable-iam",),
+    ),
     Flag(
         "create_iam_roles",
         "--create-iam-roles/--no-iam-roles",
         IAM,
         "Create roles for applications, administrators and readers.",
+        aliases=("--enable-iam-roles/--no-create-iam-roles",),
     ),
-    Flag("permission_boundary", "--permission-boundary", IAM, "Permissions boundary of every role.", "NAME|ARN"),
+    Flag(
+        "permission_boundary",
+        "--permission-boundary",
+        IAM,
+        "Permissions boundary of every role; empty for none.",
+        "NAME|ARN",
+    ),
     Flag("role_name_format", "--role-name-format", IAM, "Format of role names; {} is the name.", "FORMAT"),
     Flag("policy_name_format", "--policy-name-format", IAM, "Format of policy names; {} is the name.", "FORMAT"),
 )
 
 
 def stack_options(command: Command) -> Command:
-    """Add an option for each field of ``StackOptions``; the command takes them as ``options``."""
+    """Add an option for each field of ``StackOptions``, and ``--reset-options``, as ``given``."""
 
+    @click.option("--reset-options", is_flag=True, help="Restore the default of every option that you omit.")
+    @pairs_option("--tag", "Tag of all resources. Repeatable; replaces all tags.", "team=search")
+    @click.option("--no-tags", is_flag=True, help="Remove all tags.")
     @wraps(command)
-    def with_options(*, tag: dict[str, str], **given: Any) -> None:
-        chosen = {flag.field: given.pop(flag.field) for flag in FLAGS}
-        command(options=chosen_options({**chosen, "tags": tag}), **given)
+    def with_options(*, reset_options: bool, tag: dict[str, str], no_tags: bool, **others: Any) -> None:
+        if tag and no_tags:
+            raise click.UsageError("pass --tag or --no-tags, not both", click.get_current_context())
+        values = {flag.field: others.pop(flag.field) for flag in FLAGS}
+        chosen = {field: _without_empty(field, value) for field, value in values.items() if value is not None}
+        given = GivenOptions(chosen | ({"tags": tag} if tag or no_tags else {}), reset_options)
+        with explained_in_flags():
+            given.check()
+        command(given=given, **others)
 
-    added = pairs_option("--tag", "Tag of all resources. Repeatable.", "team=search")(with_options)
+    added: Command = with_options
     for flag in reversed(FLAGS):
-        added = _option(flag)(added)
+        added = flag_option(flag, getattr(DEFAULTS, flag.field))(added)
     return added
 
 
-def chosen_options(chosen: dict[str, Any]) -> StackOptions:
-    """Return the chosen options.
+@contextmanager
+def explained_in_flags(flags: Sequence[Flag] = FLAGS) -> Iterator[None]:
+    """Report an option that is invalid or cannot be applied, with the names of the command line.
 
     Raises:
-        click.BadParameter: An option is invalid or conflicts with another; the message uses option names.
+        click.BadParameter: An option is invalid, or contradicts another one.
+        StackOperationError: As raised inside.
     """
     try:
-        return StackOptions(**chosen)
+        yield
     except ValidationError as error:
+        hint = _flag_of(error.field, flags)
+        if hint is None:
+            raise
         context = click.get_current_context(silent=True)
-        hint = _flag_of(error.field)
-        raise click.BadParameter(f"{error.value!r}: {in_flags(error.reason)}", context, param_hint=hint) from error
+        said = in_flags(error.reason, flags)
+        raise click.BadParameter(f"{error.value!r}: {said}", context, param_hint=hint) from error
+    except StackOperationError as error:
+        raise type(error)(error.stack_name, in_flags(error.reason, flags), error.events) from error
 
 
-def in_flags(reason: str) -> str:
-    """Replace field names of ``StackOptions`` in a message by the options of the command line."""
-    return re.sub(r"\b([a-z]+(?:_[a-z]+)+)(?:=(True|False))?", _in_flags, reason)
+def in_flags(reason: str, flags: Sequence[Flag] = FLAGS) -> str:
+    """Replace field names of options in a message by the options of the command line."""
+    reset = reason.replace("stack_options(StackOptions())", "--reset-options")
+    known = {flag.field: flag.form for flag in flags}
+    return re.sub(r"\b([a-z]+(?:_[a-z]+)+)(?:=(True|False))?", lambda found: _in_flags(found, known), reset)
 
 
-def _in_flags(found: re.Match[str]) -> str:
-    known = {flag.field: flag.form for flag in FLAGS}
+def shown_option(field: str) -> str:
+    """Return the name of an option for people: ``--lambda-memory``."""
+    return (_flag_of(field) or field).partition("/")[0]
+
+
+def shown_value(value: object) -> str:
+    """Return the value of an option for people."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={said}" for key, said in sorted(value.items())) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)
+
+
+def _without_empty(field: str, value: Any) -> Any:
+    """Return a value, None for an empty text, which removes an option without a default."""
+    return None if value == "" and getattr(DEFAULTS, field) is None else value
+
+
+def _in_flags(found: re.Match[str], known: Mapping[str, str]) -> str:
     if found[1] not in known:
         return found[0]
     on, _, off = known[found[1]].partition("/")
     return off if found[2] == "False" else on
 
 
-def _flag_of(field: str) -> str:
-    known = {flag.field: flag.form for flag in FLAGS}
-    return known.get(field, "--tag")
+def _flag_of(field: str, flags: Sequence[Flag] = FLAGS) -> str | None:
+    """Return the form of a field, None if it is no option of a stack."""
+    known = {flag.field: flag.form for flag in flags} | dict.fromkeys(("tags", "tag", "tag key", "tag value"), "--tag")
+    return known.get(field)
 
 
-def _option(flag: Flag) -> Callable[[Command], Command]:
-    default = getattr(DEFAULTS, flag.field)
-    make = partial(click.option, flag.form, flag.field, cls=SectionedOption, section=flag.section, help=flag.help)
+def flag_option(flag: Flag, default: object) -> Callable[[Command], Command]:
+    """Return the option of a field; it is None unless it is given, and the help shows the default."""
+    shown = "" if default is None else f"  [default: {shown_value(default)}]"
+    make = partial(click.option, flag.form, *flag.aliases, flag.field, cls=SectionedOption, section=flag.section)
     added: Callable[[Command], Command] = make(
-        default=default,
-        show_default=default is not None,
-        metavar=flag.metavar,
-        type=str if default is None else type(default),
+        default=None, help=f"{flag.help}{shown}", metavar=flag.metavar, type=str if default is None else type(default)
     )
     return added

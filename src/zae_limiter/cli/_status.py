@@ -56,9 +56,9 @@ def look(target: Target) -> DeployedStatus:
         InfrastructureError: There are no credentials, or the store is unusable.
     """
     if target.place is None:
-        return DeployedStatus(status_of(inspect(target.url)), store=file_of(target))
+        return DeployedStatus(status_of(inspect(target.existing_url)), store=file_of(target))
     try:
-        inspected: Inspected | None = inspect(target.url)
+        inspected: Inspected | None = inspect(target.existing_url)
     except (InfrastructureNotFoundError, RateLimiterUnavailable) as error:
         return _look_around(target.place, None, error)
     return _look_around(target.place, inspected, None)

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from zae_limiter.cli._output import working
-from zae_limiter.cli._place import StoreChoice, Target, announce
+from zae_limiter.cli._place import StoreChoice, Target, announce, require_database
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
@@ -26,10 +26,13 @@ QUICK_S = 1.0
 
 
 @contextmanager
-def opened(store: StoreChoice, deadline_s: float = PATIENT_S) -> "Iterator[SyncRateLimiter]":
+def opened(store: StoreChoice, deadline_s: float = PATIENT_S, *, create: bool = False) -> "Iterator[SyncRateLimiter]":
     """Open the store, and close it at the end. A stack is not changed.
 
+    With ``create``, a file that does not exist is created. Commands that only read or delete pass False.
+
     Raises:
+        click.ClickException: There is no database, and ``create`` is False.
         NamespaceNotFoundError: The namespace does not exist.
         InfrastructureError: The limiter does not exist, is unusable, or did not answer.
         VersionError: The table has another schema, or requires a newer client.
@@ -38,16 +41,19 @@ def opened(store: StoreChoice, deadline_s: float = PATIENT_S) -> "Iterator[SyncR
     from zae_limiter._sync.repository import SyncRepository
 
     _be_quiet()
-    announce(store.target)
-    with asking(store.target), SyncRepository.open(store.url, namespace=store.namespace, deadline_s=deadline_s) as repo:
+    url = _ready_url(store.target, create)
+    with asking(store.target), SyncRepository.open(url, namespace=store.namespace, deadline_s=deadline_s) as repo:
         yield SyncRateLimiter(repo)
 
 
 @contextmanager
-def opened_registry(target: Target) -> "Iterator[SyncRepository]":
+def opened_registry(target: Target, *, create: bool = False) -> "Iterator[SyncRepository]":
     """Open the registry of a store's namespaces, even if the default namespace does not exist.
 
+    With ``create``, a file that does not exist is created.
+
     Raises:
+        click.ClickException: There is no database, and ``create`` is False.
         InfrastructureError: The limiter does not exist, is unusable, or did not answer.
         VersionError: The table has another schema, or requires a newer client.
     """
@@ -58,8 +64,8 @@ def opened_registry(target: Target) -> "Iterator[SyncRepository]":
     from zae_limiter.runtime.threads import Parallel
 
     _be_quiet()
-    announce(target)
-    opening = Opening(located(target.url), make_settings(deadline_s=PATIENT_S), SystemClock(), Random())
+    url = _ready_url(target, create)
+    opening = Opening(located(url), make_settings(deadline_s=PATIENT_S), SystemClock(), Random())
     with asking(target):
         client = open_client(opening, Parallel("auto"))
         with closing(client.table):
@@ -72,6 +78,14 @@ def opened_registry(target: Target) -> "Iterator[SyncRepository]":
 def asking(target: Target) -> AbstractContextManager[object]:
     """Show a status line while a limiter on AWS is called; files answer immediately."""
     return nullcontext() if target.place is None else working(f"Calling {target.place.name}")
+
+
+def _ready_url(target: Target, create: bool) -> str | None:
+    """Return the URL to open, after reporting which file it is if none was selected."""
+    if not create:
+        require_database(target)
+    announce(target)
+    return target.url if create else target.existing_url
 
 
 def _be_quiet() -> None:

@@ -44,7 +44,7 @@ def parse_time(text: str, now_ms: int) -> Span:
     words = " ".join(text.lower().split())
     try:
         return _in_words(words, utc_from_ms(now_ms)) or _in_digits(words)
-    except (ValidationError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         raise ValidationError("time", text, f"write a time as {TIME_FORMS}, all in UTC") from None
 
 

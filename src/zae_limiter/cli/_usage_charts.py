@@ -63,7 +63,7 @@ def _limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) ->
 
 def page_of(asked: Asked, store: StoreChoice, limits: LimitsInForce, *, summed: bool = False) -> HtmlFormatter:
     """Return the formatter of the page for these filters, as of now."""
-    whose = " · ".join(name for name in (asked.entity_id, asked.resource) if name is not None)
+    whose = asked.whose or f"namespace {store.namespace}"
     made_at = f"{utc_from_ms(SystemClock().now_ms()):%Y-%m-%d %H:%M} UTC"
     return HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at, summed, limits)
 

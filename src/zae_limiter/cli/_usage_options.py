@@ -1,8 +1,5 @@
 """Define the options of ``zae-limiter usage``: the filters, the paging, and the output format."""
 
-import base64
-import binascii
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -24,6 +21,7 @@ ALL_WINDOWS = "all"
 WINDOWS = "Length of the usage windows."
 PAGE = 100
 LARGEST_PAGE = 10_000
+_CURSOR = ("window", "entity_id", "resource")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,11 @@ class Asked:
     def window_type(self) -> str | None:
         """The window type, None for all."""
         return None if self.window == ALL_WINDOWS else self.window
+
+    @property
+    def whose(self) -> str:
+        """The entity and the resource in words, empty for the whole namespace."""
+        return " · ".join(name for name in (self.entity_id, self.resource) if name is not None)
 
     @property
     def filters(self) -> dict[str, str | None]:
@@ -73,12 +76,13 @@ def asked_options(*, all_windows: bool) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         @click.option(
             "--entity",
+            "--entity-id",
             "-e",
             "entity_id",
             metavar="ENTITY",
-            help="Entity whose usage to show. This, --resource, or both.",
+            help="Entity whose usage to show. Default: all.",
         )
-        @click.option("--resource", "-r", metavar="RESOURCE", help="Resource whose usage to show.")
+        @click.option("--resource", "-r", metavar="RESOURCE", help="Resource whose usage to show. Default: all.")
         @click.option("--window", "-w", type=click.Choice(kinds), default="hourly", show_default=True, help=WINDOWS)
         @click.option("--start", metavar="TIME", help=f"First window: {TIME_FORMS}, in UTC.")
         @click.option("--end", metavar="TIME", help="Last window, inclusive; a date is the whole day.")
@@ -97,11 +101,9 @@ def asked_of(entity_id: str | None, resource: str | None, window: str, start: st
     """Parse the filters.
 
     Raises:
-        click.UsageError: Neither entity nor resource is given, a time is invalid, or the end is before the start.
+        click.UsageError: A time is invalid, or the end is before the start.
     """
     context = click.get_current_context(silent=True)
-    if entity_id is None and resource is None:
-        raise click.UsageError("pass --entity, --resource, or both", context)
     now_ms = SystemClock().now_ms()
     try:
         first_ms = None if start is None else parse_time(start, now_ms).first_ms
@@ -143,7 +145,7 @@ def paging_options(command: Command) -> Command:
 def shape_options(command: Command) -> Command:
     """Add ``--plot``, ``--csv``, ``--json``, ``--html`` and ``--yes``; the command takes them as ``shape``."""
 
-    @click.option("--plot", is_flag=True, help='Draw a chart for each limit; requires "zae-limiter[plot]".')
+    @click.option("--plot", is_flag=True, help="Draw a chart for each limit; requires the extra plot.")
     @click.option("--csv", is_flag=True, help="Print comma-separated values.")
     @click.option("--json", is_flag=True, help="Print JSON.")
     @click.option(
@@ -163,19 +165,15 @@ def shape_options(command: Command) -> Command:
 
 
 def token_of(key: Mapping[str, str]) -> str:
-    """Encode the start of the next page as one word."""
-    return base64.urlsafe_b64encode(json.dumps(dict(key)).encode()).decode()
+    """Write the start of the next page as one word: the window, the entity and the resource of the last row."""
+    return ",".join(key[name] for name in _CURSOR)
 
 
 def _key_of(token: str) -> Mapping[str, str]:
-    try:
-        key = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (binascii.Error, ValueError):
-        key = None
-    if not isinstance(key, dict):
-        context = click.get_current_context(silent=True)
-        raise click.BadParameter("must be the cursor of an earlier page", context, param_hint="--cursor")
-    return key
+    # Neither a window nor a resource contains a comma.
+    window, _, rest = token.partition(",")
+    entity_id, _, resource = rest.rpartition(",")
+    return dict(zip(_CURSOR, (window, entity_id, resource), strict=True))
 
 
 def _shape_of(forms: Mapping[str, Any], may_replace: bool) -> Shape:

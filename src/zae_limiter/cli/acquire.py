@@ -1,19 +1,20 @@
 """Define ``zae-limiter acquire``: take tokens from the shell."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli._failures import exceeded_line, in_seconds
+from zae_limiter.cli._failures import exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._limit_syntax import gather_amounts
 from zae_limiter.cli._options import LimitOptions, asking_arguments, consume_option, json_option
-from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
+from zae_limiter.cli._output import Column, Grid, has_status_line, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
-from zae_limiter.core.errors import RateLimitExceeded
+from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimitExceeded
 
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
@@ -28,6 +29,9 @@ class TakenLimits:
     degraded: bool
 
 
+UPDATE_S = 0.2
+"""The status line of a wait is updated after this many seconds."""
+
 EXAMPLES = examples(
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
     "zae-limiter acquire nightly-job api -c rps:1 -l rps:10/s --wait 5",
@@ -35,7 +39,7 @@ EXAMPLES = examples(
 EXIT_CODES = section(
     "Exit codes",
     "0   the tokens were taken",
-    "2   the request is invalid",
+    "2   the request is invalid, or above a capacity",
     "69  the store is unavailable",
     "75  too few tokens; stderr says when to retry",
 )
@@ -44,7 +48,8 @@ EXIT_CODES = section(
 SHAPE = json_shape(
     "{acquired: true, entity_id, resource, consumed: {limit: amount},",
     " available: {limit: amount}, degraded: whether the store was unavailable}",
-    "{acquired: false, error, message, retry_after_seconds, limits: [LIMIT]}",
+    "{acquired: false, error, message, retry_after_seconds, retry_after_ms,",
+    " never: whether no wait helps, limits: [LIMIT]}",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
     " retry_after_seconds}",
@@ -70,11 +75,12 @@ def acquire(
     """Take tokens of one or several limits: all of them, or none."""
     consume = gather_amounts(amounts)
     try:
-        with opened(store, QUICK_S) as limiter:
+        with opened(store, QUICK_S, create=True) as limiter:
             taken = take(limiter, asking, consume, wait_s)
     except RateLimitExceeded as error:
         if as_json:
-            print_json({"acquired": False} | error.as_dict() | {"message": exceeded_line(error)})
+            line = never_line(error) if isinstance(error, AmountExceedsCapacityError) else exceeded_line(error)
+            print_json({"acquired": False} | error.as_dict() | {"message": line})
         raise
     print_taken(asking, taken, as_json)
 
@@ -86,6 +92,7 @@ def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, in
         RateLimitExceeded: There are too few tokens, and there will be too few in time.
     """
     until_s = time.monotonic() + wait_s
+    is_told = False
     while True:
         try:
             with limiter.acquire(asking.entity_id, asking.resource, consume, asking.limits) as lease:
@@ -93,10 +100,26 @@ def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, in
                 left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
                 return TakenLimits(lease.consumed, left, lease.degraded)
         except RateLimitExceeded as error:
-            if not time.monotonic() + error.retry_after_seconds <= until_s:
+            if error.never or not time.monotonic() + error.retry_after_seconds <= until_s:
                 raise
-            with working(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens"):
-                time.sleep(error.retry_after_seconds)
+            if not (is_told or has_status_line()):
+                print_note(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens ...")
+                is_told = True
+            wait_for(error.retry_after_seconds)
+
+
+def wait_for(seconds: float) -> None:
+    """Wait, and show the seconds left in a terminal."""
+    until_s = time.monotonic() + seconds
+    with working(waiting_text(seconds)) as say:
+        while (left_s := until_s - time.monotonic()) > 0:
+            say(waiting_text(left_s))
+            time.sleep(min(left_s, UPDATE_S))
+
+
+def waiting_text(left_s: float) -> str:
+    """Return the status line of a wait, with whole seconds."""
+    return f"Waiting for the tokens: {math.ceil(left_s)} s left"
 
 
 def print_taken(asking: LimitOptions, taken: TakenLimits, as_json: bool) -> None:

@@ -1,16 +1,15 @@
 """Define ``zae-limiter audit``: show who changed what, and when."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import wraps
-from heapq import merge
-from itertools import islice
 from json import dumps
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import write_limit
@@ -26,9 +25,10 @@ if TYPE_CHECKING:
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 
 LISTING = (
+    "zae-limiter audit list",
     "zae-limiter audit list user-123",
     "zae-limiter audit list --of-resource gpt-4",
-    "zae-limiter audit list --namespace tenant-alpha",
+    "zae-limiter audit list --namespace tenant-alpha --limit 20",
     "zae-limiter audit list --of-namespace tenant-beta --json | jq -r '.events[].principal'",
 )
 SHAPE = json_shape(
@@ -42,73 +42,77 @@ COLUMNS = [
     Column("resource"),
     Column("details"),
 ]
+SUBJECT_COLUMN = Column("of")
 _READ_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of the changes: the ids of their events, None for the namespace as a whole."""
+    """The subject of the changes: the id of their events, None for the whole namespace, and its words."""
 
-    audit_ids: tuple[str, ...] | None
+    audit_id: str | None
     words: str
-
-    def ids(self, namespace: str) -> tuple[str, ...]:
-        """Return the ids that the events are stored under."""
-        return self.audit_ids or (SYSTEM_AUDIT_ID, namespace_audit_id(namespace))
 
 
 def subject_options(command: Command) -> Command:
     """Add the options that select a subject; the command takes it as ``subject``."""
 
-    @click.argument("entity_id", metavar="[ENTITY]", required=False)
+    @click.argument("entity", metavar="[ENTITY]", required=False)
+    @click.option("--entity-id", "-e", metavar="ENTITY", help="Show changes of an entity, as ENTITY does.")
     @click.option("--system", is_flag=True, help="Show changes of the system defaults.")
     @click.option("--of-resource", metavar="RESOURCE", help="Show changes of a resource's limits.")
     @click.option("--of-namespace", metavar="NAME", help="Show changes of a namespace, even if it was purged.")
     @wraps(command)
     def with_subject(
-        *, entity_id: str | None, system: bool, of_resource: str | None, of_namespace: str | None, **others: Any
+        *,
+        entity: str | None,
+        entity_id: str | None,
+        system: bool,
+        of_resource: str | None,
+        of_namespace: str | None,
+        **others: Any,
     ) -> None:
         named = {
-            "": entity_id,
+            "": entity,
+            "--entity-id": entity_id,
             "--system": SYSTEM_AUDIT_ID if system else None,
             "--of-resource": None if of_resource is None else resource_audit_id(of_resource),
             "--of-namespace": None if of_namespace is None else namespace_audit_id(of_namespace),
         }
         given = {option: audit_id for option, audit_id in named.items() if audit_id is not None}
         if len(given) > 1:
-            only = "pass only one of ENTITY, --system, --of-resource and --of-namespace"
+            only = "pass only one of ENTITY, --entity-id, --system, --of-resource and --of-namespace"
             raise click.UsageError(only, click.get_current_context())
-        words = [*given, *(quote(one) for one in (entity_id, of_resource, of_namespace) if one is not None)]
-        subject = Subject(tuple(given.values()) or None, "".join(f" {word}" for word in words if word))
+        names = (entity, entity_id, of_resource, of_namespace)
+        words = [*given, *(quote(one) for one in names if one is not None)]
+        subject = Subject(next(iter(given.values()), None), "".join(f" {word}" for word in words if word))
         command(subject=subject, **others)
 
     return with_subject
 
 
-@click.group(short_help="Show who changed what, and when.", epilog=examples(*LISTING[:2]))
+@click.group(cls=CommandGroup, short_help="Show who changed what, and when.", epilog=examples(*LISTING[:2]))
 def audit() -> None:
     """Show who changed what, and when. Events are kept for 90 days, or as configured for the stack."""
 
 
 @audit.command("list", short_help="List changes, newest first.", epilog=help_of(examples(*LISTING), SHAPE))
 @subject_options
-@page_options
+@page_options("--start-event-id")
 @json_option
 @store_options
 def list_events(subject: Subject, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
-    """List the changes of an entity and its limits, newest first.
-
-    Without an entity, list the changes of the namespace itself and of its system defaults.
-    """
+    """List all changes in a namespace, or those of an entity and its limits, newest first."""
     with opened(store) as limiter, working("Reading the audit log"):
-        found = events_of(limiter, subject.ids(store.namespace), page)
+        # Read one more than is shown, to know whether there is another page.
+        found = read_events(limiter, subject.audit_id, page.cursor, None if page.everything else page.size + 1)
     shown = found if page.everything else found[: page.size]
     cursor = shown[-1].event_id if len(found) > len(shown) else None
     if as_json:
-        print_json({"events": [asdict(event) for event in shown], "next_cursor": cursor})
+        print_json({"events": [event.to_dict() for event in shown], "next_cursor": cursor})
         return
     if shown:
-        print_grid(Grid(COLUMNS, [event_row(event) for event in shown]))
+        print_events(shown, with_subject=subject.audit_id is None)
     else:
         print_note("No changes are recorded.")
     if cursor is not None:
@@ -116,15 +120,9 @@ def list_events(subject: Subject, page: PageOptions, as_json: bool, store: Store
         print_note(f"There are older changes; pass --all, or continue with: {calling(listing)}")
 
 
-def events_of(limiter: "SyncRateLimiter", audit_ids: Sequence[str], page: PageOptions) -> list[AuditEvent]:
-    """Return the events of a page and one more, if there is one; events of several ids are merged by time."""
-    # Read one more than is shown, to know whether there is another page.
-    wanted = None if page.everything else page.size + 1
-    kept = [read_events(limiter, audit_id, page.cursor, wanted) for audit_id in audit_ids]
-    return list(islice(merge(*kept, key=lambda event: event.event_id, reverse=True), wanted))
-
-
-def read_events(limiter: "SyncRateLimiter", audit_id: str, cursor: str | None, wanted: int | None) -> list[AuditEvent]:
+def read_events(
+    limiter: "SyncRateLimiter", audit_id: str | None, cursor: str | None, wanted: int | None
+) -> list[AuditEvent]:
     """Return the events of an id after a cursor: at most ``wanted``, or all if that is None."""
     if wanted is not None:
         return limiter.get_audit_events(audit_id, wanted, cursor)
@@ -135,6 +133,17 @@ def read_events(limiter: "SyncRateLimiter", audit_id: str, cursor: str | None, w
         if len(more) < _READ_AT_ONCE:
             return found
         cursor = more[-1].event_id
+
+
+def print_events(events: Sequence[AuditEvent], *, with_subject: bool) -> None:
+    """Print events as a table, with the id that each belongs to if they have several."""
+    rows = [event_row(event) for event in events]
+    if not with_subject:
+        print_grid(Grid(COLUMNS, rows))
+        return
+    subjects = [event.entity_id for event in events]
+    shown = [(*row[:2], subject, *row[2:]) for row, subject in zip(rows, subjects, strict=True)]
+    print_grid(Grid([*COLUMNS[:2], SUBJECT_COLUMN, *COLUMNS[2:]], shown))
 
 
 def event_row(event: AuditEvent) -> Sequence[str]:

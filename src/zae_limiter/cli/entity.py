@@ -9,6 +9,8 @@ import click
 
 from zae_limiter.cli import _entity_limits as limits
 from zae_limiter.cli._confirm import require_consent
+from zae_limiter.cli._entity_list import list_entities
+from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._options import Changing, changing_options, json_option, pairs_option, yes_option
@@ -46,7 +48,11 @@ def traits_options(command: Command) -> Command:
 
     @click.option("--display-name", metavar="TEXT", help="Readable name of the entity.")
     @click.option("--parent", metavar="ENTITY", help="Parent of the entity, which must exist.")
-    @click.option("--cascade", is_flag=True, help="Take every amount from the parent as well.")
+    @click.option(
+        "--cascade/--no-cascade",
+        default=False,
+        help="Take every amount from the parent as well.  [default: no-cascade]",
+    )
     @pairs_option("--metadata", "Metadata of the entity. Repeatable.", "tier=gold")
     @wraps(command)
     def with_traits(
@@ -60,6 +66,8 @@ def traits_options(command: Command) -> Command:
 
 
 @click.group(
+    cls=CommandGroup,
+    aliases={"get": "show"},
     short_help="Manage entities, their limits and buckets.",
     epilog=examples(CREATING[0], limits.SETTING[0], limits.RESOLVING),
 )
@@ -77,14 +85,14 @@ def entity() -> None:
 @changing_options
 def create(entity_id: str, traits: Traits, changing: Changing) -> None:
     """Create an entity, optionally with a parent."""
-    with opened(changing.store) as limiter:
+    with opened(changing.store, create=True) as limiter:
         made = limiter.create_entity(
             entity_id, traits.name, traits.parent_id, traits.cascade, traits.metadata, changing.principal
         )
     print_entity(made, changing.as_json)
 
 
-@entity.command("show", short_help="Show an entity.", epilog=help_of(examples(SHOWING), SHAPE))
+@entity.command("show", short_help="Show an entity (alias: get).", epilog=help_of(examples(SHOWING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
 @json_option
 @store_options
@@ -163,5 +171,5 @@ def in_words(cascade: bool) -> str:
     return "yes" if cascade else "no"
 
 
-for command in limits.COMMANDS:
+for command in (*limits.COMMANDS, list_entities):
     entity.add_command(command)

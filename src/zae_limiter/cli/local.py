@@ -1,5 +1,6 @@
 """Define ``zae-limiter local``: run a local AWS for experiments."""
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from typing import Any
 import click
 
 from zae_limiter.cli._failures import UNAVAILABLE
+from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import Command
+from zae_limiter.core.local_endpoint import STORE_VARIABLE, local_variables
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.local import (
     DEFAULT_PORT,
@@ -22,13 +25,19 @@ from zae_limiter.infra.local import (
     LocalStatus,
     Wanted,
     default_directory,
+    default_server,
+    environment_of,
     session_of,
 )
 from zae_limiter.infra.local_container import IMAGE
 from zae_limiter.infra.local_files import Server
 
 UP = ("zae-limiter local up", "zae-limiter local up --name my-app", "zae-limiter local up --docker")
-ENV = ('eval "$(zae-limiter local env)"', 'eval "$(zae-limiter local env --name my-app)"')
+ENV = (
+    'eval "$(zae-limiter local env)"',
+    'eval "$(zae-limiter local env --name my-app)"',
+    'eval "$(zae-limiter local env --unset)"',
+)
 FOLLOW = "zae-limiter local logs --follow"
 STATUS_CODES = section("Exit codes", "0   it is running and answers", "69  it is not")
 STATUS_HELP = f"{examples('zae-limiter local status --json')}\n\n{STATUS_CODES}"
@@ -65,7 +74,7 @@ class Shown:
         }
 
 
-@click.group(short_help="Run a local AWS for experiments.", epilog=examples(*UP[:2], ENV[0], FOLLOW))
+@click.group(cls=CommandGroup, short_help="Run a local AWS for experiments.", epilog=examples(*UP[:2], ENV[0], FOLLOW))
 def local() -> None:
     """Run a local AWS for experiments: CloudFormation, DynamoDB, streams, Lambda, S3.
 
@@ -81,7 +90,7 @@ def local_option(command: Command) -> Command:
         type=click.Path(file_okay=False, path_type=Path),
         envvar="ZAE_LIMITER_LOCAL_DIR",
         show_envvar=True,
-        help="Directory of its state, log and record. Default: a directory of your own.",
+        help="Directory of its data, log and pid file. Default: your state directory.",
     )
     @wraps(command)
     def with_aws(*, directory: Path | None, **others: Any) -> None:
@@ -115,10 +124,12 @@ def wanted_options(command: Command) -> Command:
 @local_option
 def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
     """Start the local AWS in the background and wait until it answers. A running one is left alone."""
+    from zae_limiter.cli._deploying import steps_shown
+
     if name is not None:
         check_stack_name(name, "name")
-    with working("Starting the local AWS"):
-        standing = aws.up(wanted)
+    with steps_shown("Starting the local AWS") as hear:
+        standing = aws.up(wanted, hear)
     if name is not None:
         with working(f"Deploying {name}") as say:
             deploy(name, standing.server, say)
@@ -156,9 +167,20 @@ def status(aws: LocalAws, as_json: bool) -> None:
         raise click.exceptions.Exit(UNAVAILABLE)
 
 
-@local.command(short_help="Show the log of the local AWS.", epilog=examples(FOLLOW, "zae-limiter local logs -n 100"))
+@local.command(
+    short_help="Show the log of the local AWS.", epilog=examples(FOLLOW, "zae-limiter local logs --tail 100")
+)
 @click.option("--follow", "-f", is_flag=True, help="Continue until it ends or you press Ctrl-C.")
-@click.option("--lines", "-n", type=click.IntRange(min=0), default=20, show_default=True, help="Number of lines.")
+@click.option(
+    "--lines",
+    "--tail",
+    "-n",
+    "lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Number of lines.",
+)
 @local_option
 def logs(aws: LocalAws, follow: bool, lines: int) -> None:
     """Show the last lines of the log of the local AWS."""
@@ -168,19 +190,44 @@ def logs(aws: LocalAws, follow: bool, lines: int) -> None:
 
 @local.command(short_help="Print its environment variables.", epilog=examples(*ENV, "zae-limiter local env --json"))
 @click.option("--name", "-n", metavar="NAME", help="Also select this limiter for further commands.")
+@click.option("--unset", is_flag=True, help="Print commands that stop this shell from using it.")
 @json_option
 @local_option
-def env(aws: LocalAws, name: str | None, as_json: bool) -> None:
-    """Print shell commands that make a shell, and every AWS client started from it, use the local AWS."""
+def env(aws: LocalAws, name: str | None, unset: bool, as_json: bool) -> None:
+    """Print shell commands that make a shell, and every AWS client started from it, use the local AWS.
+
+    If it is not running, the values are those of the next start.
+    """
+    if unset and name is not None:
+        raise click.UsageError("pass --name or --unset, not both", click.get_current_context())
+    if unset:
+        variables = local_variables(os.environ)
+        print_unset(variables, as_json)
+        if STORE_VARIABLE in os.environ and STORE_VARIABLE not in variables:
+            print_note(f"{STORE_VARIABLE} is still set; remove it: unset {STORE_VARIABLE}")
+        return
     if name is not None:
         check_stack_name(name, "name")
-    known = aws.environment(name)
+    running = aws.server()
+    if running is None:
+        print_note("It is not running. Start it: zae-limiter local up")
+    known = environment_of(running or default_server(), name)
     if as_json:
         print_json(known)
         return
     for variable, value in known.items():
         click.echo(f"export {variable}={shlex.quote(value)}")
     click.echo(f"unset {' '.join(MISLEADING)}")
+
+
+def print_unset(variables: list[str], as_json: bool) -> None:
+    """Print a shell command that removes variables; with JSON, each of them with the value null."""
+    if as_json:
+        print_json(dict.fromkeys(variables))
+    elif variables:
+        click.echo(f"unset {' '.join(variables)}")
+    else:
+        print_note("This shell does not use the local AWS.")
 
 
 def deploy(name: str, server: Server, say: Callable[[str], None]) -> None:

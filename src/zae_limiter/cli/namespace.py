@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli._confirm import require_consent
+from zae_limiter.cli._confirm import ask_or_warn, require_consent
+from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import PLACE, calling
 from zae_limiter.cli._options import json_option, principal_option, yes_option
@@ -15,7 +16,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import Target, target_options
 from zae_limiter.cli._store import opened_registry
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
-from zae_limiter.core.namespace import Namespace, check_namespace_id
+from zae_limiter.core.namespace import DEFAULT_NAMESPACE, Namespace, check_namespace_id
 
 if TYPE_CHECKING:
     from zae_limiter._sync.repository import SyncRepository
@@ -31,7 +32,12 @@ KEYS = "{id, name, status, created_at, deleted_at}"
 SHAPE, SHAPES = json_shape(KEYS), json_shape(f"[{KEYS}]")
 
 
-@click.group(short_help="Manage isolated parts of a limiter.", epilog=examples(REGISTERING, LISTING))
+@click.group(
+    cls=CommandGroup,
+    aliases={"create": "register"},
+    short_help="Manage isolated parts of a limiter.",
+    epilog=examples(REGISTERING, LISTING),
+)
 def namespace() -> None:
     """Manage namespaces: isolated parts of a limiter, for example one per tenant.
 
@@ -42,7 +48,7 @@ def namespace() -> None:
 
 @namespace.command(
     "register",
-    short_help="Register namespaces.",
+    short_help="Register namespaces (alias: create).",
     epilog=help_of(examples(REGISTERING), json_shape("{name: id, for each namespace}")),
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
@@ -51,7 +57,7 @@ def namespace() -> None:
 @target_options
 def register(names: tuple[str, ...], principal: str | None, as_json: bool, target: Target) -> None:
     """Register namespaces, and show their ids. Existing ones are left as they are."""
-    with opened_registry(target) as repo, working(f"Registering {len(names)} namespaces"):
+    with opened_registry(target, create=True) as repo, working(f"Registering {len(names)} namespaces"):
         ids = repo.register_namespaces(names, principal)
     if as_json:
         print_json(ids)
@@ -90,15 +96,23 @@ def show(name: str, as_json: bool, target: Target) -> None:
     "delete", short_help="Delete a namespace, but keep its data.", epilog=help_of(examples(DELETING), SHAPE)
 )
 @click.argument("name", metavar="NAME")
+@yes_option
 @principal_option
 @json_option
 @target_options
-def delete(name: str, principal: str | None, as_json: bool, target: Target) -> None:
+def delete(name: str, yes: bool, principal: str | None, as_json: bool, target: Target) -> None:
     """Delete a namespace and free its name.
 
     Requests in it are refused. Its data is kept until recover restores it or purge removes it.
+    Because nothing is lost, the command only warns if there is no terminal to ask in.
     """
     with opened_registry(target) as repo:
+        if not yes and name != DEFAULT_NAMESPACE:
+            found = repo.get_namespace(name)
+            lost = f"requests in namespace {found.name} are refused until it is recovered"
+            ask_or_warn(
+                f"Delete namespace {found.name}, but keep its data?", f"{lost}; pass --yes to skip this warning"
+            )
         deleted = repo.delete_namespace(name, principal)
     if as_json:
         print_json(asdict(deleted))

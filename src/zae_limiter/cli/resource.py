@@ -6,10 +6,12 @@ from shlex import quote
 import click
 
 from zae_limiter.cli._confirm import require_consent
+from zae_limiter.cli._dropping import confirm_dropped, of_resource
+from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
-from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
+from zae_limiter.cli._options import Changing, changing_options, inherit_option, json_option, limits_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
@@ -32,7 +34,9 @@ COUNTED = json_shape(
 COLUMNS = [Column("entity"), Column("capacity", True), Column("available", True), Column("used", True)]
 
 
-@click.group(short_help="Manage the default limits of a resource.", epilog=examples(SETTING[0], LISTING))
+@click.group(
+    cls=CommandGroup, short_help="Manage the default limits of a resource.", epilog=examples(SETTING[0], LISTING)
+)
 def resource() -> None:
     """Manage the limits of all entities for one resource, and show its capacity.
 
@@ -42,14 +46,20 @@ def resource() -> None:
 
 @resource.command("set-defaults", short_help="Set the limits of a resource.", epilog=help_of(examples(*SETTING), SHAPE))
 @click.argument("name", metavar="RESOURCE")
-@limits_option("Limits to set; they replace all existing ones.", required=True)
+@limits_option("Limits to set; they replace those that are stored here.", required=True)
+@inherit_option("the system defaults")
+@yes_option
 @changing_options
-def set_defaults(name: str, limits: tuple[Limit, ...], changing: Changing) -> None:
-    """Set the limits of all entities for a resource."""
-    with opened(changing.store) as limiter:
-        limiter.set_resource_defaults(name, list(limits), changing.principal)
+def set_defaults(name: str, limits: tuple[Limit, ...], inherit: bool, yes: bool, changing: Changing) -> None:
+    """Set the limits of all entities for a resource. Before a limit in force is dropped, the command asks."""
+    with opened(changing.store, create=True) as limiter:
+        if not yes:
+            confirm_dropped(of_resource(limiter, name), limits, whose=f"resource {name}", inherit=inherit)
+        limiter.set_resource_defaults(name, list(limits), changing.principal, inherit)
         stored = limiter.get_resource_defaults(name)
     print_defaults(name, stored, changing.as_json)
+    if inherit:
+        print_note("All other limits are inherited.")
 
 
 @resource.command("get-defaults", short_help="Show the limits of a resource.", epilog=help_of(examples(GETTING), SHAPE))

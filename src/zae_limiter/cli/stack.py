@@ -1,18 +1,17 @@
-"""Define ``zae-limiter deploy, delete, status, list, cfn-template, lambda-export``: manage stacks of limiters."""
+"""Define ``zae-limiter deploy, delete, status, list``: manage stacks of limiters."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
 from zae_limiter.cli._confirm import require_consent
-from zae_limiter.cli._deploying import deploy_limiter, steps_shown
+from zae_limiter.cli._deploying import Deployed, begin_deployment, deploy_limiter, steps_shown
 from zae_limiter.cli._failures import UNAVAILABLE
-from zae_limiter.cli._files import in_bytes, write_file
+from zae_limiter.cli._files import in_bytes
 from zae_limiter.cli._help import SectionedCommand, examples, section
-from zae_limiter.cli._options import json_option, yes_option
+from zae_limiter.cli._options import json_option, wait_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import (
     Region,
@@ -21,26 +20,28 @@ from zae_limiter.cli._place import (
     announce,
     place_options,
     region_options,
+    require_database,
     target_options,
 )
-from zae_limiter.cli._stack_options import in_flags, stack_options
+from zae_limiter.cli._stack_options import explained_in_flags, shown_option, shown_value, stack_options
 from zae_limiter.cli._status import DeployedStatus, look
-from zae_limiter.core.errors import StackOperationError
+from zae_limiter.core.location import selecting_options
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.discovery import LimiterInfo, list_limiters
-from zae_limiter.infra.lambda_package import HANDLER, build_package
-from zae_limiter.infra.options import StackOptions
-from zae_limiter.infra.stack import Deletion, Stack, StackState
-from zae_limiter.infra.template import limiter_template
+from zae_limiter.infra.given_options import GivenOptions
+from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.stack_state import Deletion
 
 DEPLOY = (
     "zae-limiter deploy --name my-app --region us-east-1",
     "zae-limiter deploy --name my-app --endpoint-url http://localhost:4566 --region us-east-1",
     "zae-limiter deploy --name my-app --no-aggregator",
+    "zae-limiter deploy --name my-app --lambda-memory 512",
+    "zae-limiter deploy --name my-app --reset-options",
     'zae-limiter deploy --name my-app --role-name-format "pb-{}-PowerUser" \\',
     "  --permission-boundary arn:aws:iam::aws:policy/PowerUserAccess",
 )
-DELETE = ("zae-limiter delete --name my-app", "zae-limiter delete --name my-app --yes")
+DELETE = ("zae-limiter delete --name my-app", "zae-limiter delete --name my-app --yes --no-wait")
 STACK_CODES = section(
     "Exit codes",
     "0   done",
@@ -48,9 +49,18 @@ STACK_CODES = section(
     "69  AWS refused or failed; stderr has the reason",
 )
 DELETE_CODES = section(
-    "Exit codes", "0   the limiter is deleted", "1   you declined", "69  AWS refused or failed; stderr has the reason"
+    "Exit codes",
+    "0   the limiter is deleted",
+    "1   you declined",
+    "2   there is no terminal to ask in; pass --yes",
+    "69  AWS refused or failed; stderr has the reason",
 )
-STATUS_CODES = section("Exit codes", "0   the table answers", "69  it does not answer or does not exist")
+STATUS_CODES = section(
+    "Exit codes",
+    "0   the table answers",
+    "1   there is no database at the path",
+    "69  the table does not answer or does not exist",
+)
 LISTED = [Column(title) for title in ("name", "status", "version", "schema", "created")]
 
 
@@ -58,18 +68,19 @@ LISTED = [Column(title) for title in ("name", "status", "version", "schema", "cr
     cls=SectionedCommand, short_help="Deploy a limiter to AWS.", epilog=f"{examples(*DEPLOY)}\n\n{STACK_CODES}"
 )
 @place_options
+@wait_option("Wait until the stack is complete. With --no-wait, finish it later: zae-limiter upgrade.")
 @stack_options
 @json_option
-def deploy(place: StoreLocation, options: StackOptions, as_json: bool) -> None:
+def deploy(place: StoreLocation, given: GivenOptions, wait: bool, as_json: bool) -> None:
     """Deploy a limiter to AWS: its table, its aggregator, alarms and policies, as one CloudFormation stack.
 
-    An existing stack is updated to these options and this version. Options that you omit have their
-    default.
+    An existing stack is updated to these options and this version. It keeps the options that you
+    omit; a new stack has their default. The changes are printed.
     """
     check_stack_name(place.name, "name")
-    with steps_shown(f"Deploying {place.name}") as hear:
-        state = deploy_limiter(place, options, hear)
-    print_deployed(place.resolved(), state, as_json)
+    with explained_in_flags(), steps_shown(f"Deploying {place.name}") as hear:
+        done = deploy_limiter(place, given, hear) if wait else begin_deployment(place, given, hear)
+    print_deployed(place.resolved(), done, as_json)
 
 
 @click.command(
@@ -78,19 +89,19 @@ def deploy(place: StoreLocation, options: StackOptions, as_json: bool) -> None:
 )
 @place_options
 @yes_option
+@wait_option("Wait until the stack is gone.")
 @click.option("--delete-archive", is_flag=True, help="Also delete the bucket of archived audit events.")
 @json_option
-def delete(place: StoreLocation, yes: bool, delete_archive: bool, as_json: bool) -> None:
+def delete(place: StoreLocation, yes: bool, wait: bool, delete_archive: bool, as_json: bool) -> None:
     """Delete the stack of a limiter with its table and all data. Archived audit events are kept."""
+    if delete_archive and not wait:
+        raise click.UsageError("--delete-archive needs --wait, because the archive is deleted after the stack")
     stack = Stack(place.name, place.region.clients())
     if not yes and stack.describe() is not None:
         require_consent(what_is_lost(place, stack))
-    try:
-        with steps_shown(f"Deleting {place.name}") as hear:
-            done = stack.delete(keep_archive=not delete_archive, listener=hear)
-    except StackOperationError as error:
-        raise StackOperationError(error.stack_name, in_flags(error.reason), error.events) from error
-    print_deleted(place, done, as_json)
+    with explained_in_flags(), steps_shown(f"Deleting {place.name}") as hear:
+        done = stack.delete(keep_archive=not delete_archive, listener=hear) if wait else stack.begin_deletion()
+    print_deleted(place, done, wait, as_json)
 
 
 @click.command(
@@ -101,6 +112,7 @@ def delete(place: StoreLocation, yes: bool, delete_archive: bool, as_json: bool)
 @json_option
 def status(target: Target, as_json: bool) -> None:
     """Show the status of a limiter: its health, versions and size, and the outputs of its stack."""
+    require_database(target)
     announce(target)
     with working("Reading the status"):
         standing = look(target)
@@ -124,40 +136,6 @@ def list_deployed(region: Region, as_json: bool) -> None:
     print_limiters(found, clients.region, as_json)
 
 
-@click.command(
-    "cfn-template",
-    short_help="Print the CloudFormation template.",
-    epilog=examples("zae-limiter cfn-template > template.yaml"),
-)
-def cfn_template() -> None:
-    """Print the CloudFormation template of a limiter, to deploy it with your own tools."""
-    click.echo(limiter_template(), nl=False)
-
-
-@click.command(
-    "lambda-export",
-    short_help="Write the aggregator's package to a file.",
-    epilog=examples("zae-limiter lambda-export --output lambda.zip"),
-)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("lambda.zip"),
-    show_default=True,
-    help="File to write.",
-)
-@json_option
-def lambda_export(output: Path, as_json: bool) -> None:
-    """Write the aggregator's package to a file, to upload it with your own tools."""
-    package = build_package()
-    write_file(output, package, "--output")
-    if as_json:
-        print_json({"path": str(output), "bytes": len(package), "handler": HANDLER})
-        return
-    click.echo(f"Wrote {output} ({in_bytes(len(package))}); handler: {HANDLER}.")
-
-
 def what_is_lost(place: StoreLocation, stack: Stack) -> str:
     """Return the question before a limiter is deleted, with the number of its items."""
     facts = stack.table_facts()
@@ -165,24 +143,57 @@ def what_is_lost(place: StoreLocation, stack: Stack) -> str:
     return f"Delete {place.name} in {place.resolved().region.name}{holding}?"
 
 
-def print_deployed(place: StoreLocation, state: StackState, as_json: bool) -> None:
-    """Print the outputs of the stack, and how to use the limiter."""
+def print_deployed(place: StoreLocation, done: Deployed, as_json: bool) -> None:
+    """Print the changed options and the outputs of the stack, and how to use or finish the limiter."""
     if as_json:
-        facts = {"name": place.name, "stack_status": state.status, "url": place.url}
-        print_json({**facts, "outputs": dict(state.outputs)})
-        return
-    print_grid(outputs_grid(state.outputs))
-    print_note(f"{place.name} is deployed. To use it in this shell: export ZAE_LIMITER_URL='{place.url}'")
+        print_json(deployed_facts(place, done))
+    else:
+        for change in done.changes or ():
+            old, new = shown_value(change.old), shown_value(change.new)
+            click.echo(f"Changed {shown_option(change.option)}: {old} -> {new}")
+        if done.state.outputs:
+            print_grid(outputs_grid(done.state.outputs))
+    if done.changes == []:
+        print_note("No option was changed.")
+    if done.dropped_aggregator:
+        print_note("The aggregator is off, because --no-iam leaves it without a role; pass --aggregator-role-arn.")
+    print_note(next_command(place, done))
 
 
-def print_deleted(place: StoreLocation, done: Deletion, as_json: bool) -> None:
-    """Print what was deleted, and what was kept."""
-    if as_json:
-        print_json({"deleted": done.existed, "archive_kept": done.archive_kept})
-        return
-    click.echo(
-        f"Deleted {place.name}." if done.existed else f"There is no limiter {place.name!r}; nothing was deleted."
+def deployed_facts(place: StoreLocation, done: Deployed) -> dict[str, Any]:
+    """Return the data of a deployment, ready for JSON."""
+    changes = [{"option": one.option, "old": _plain(one.old), "new": _plain(one.new)} for one in done.changes or ()]
+    return {
+        "name": place.name,
+        "stack_status": done.state.status,
+        "url": place.url,
+        "outputs": dict(done.state.outputs),
+        "changes": changes,
+        "is_complete": done.is_complete,
+    }
+
+
+def next_command(place: StoreLocation, done: Deployed) -> str:
+    """Return how to use a deployed limiter, or how to finish one that is still being deployed."""
+    options = selecting_options(place.url)
+    if done.is_complete:
+        return f"{place.name} is deployed. To use it in this shell: export ZAE_LIMITER_URL='{place.url}'"
+    return (
+        f"The stack of {place.name} is being deployed. See its state: zae-limiter status{options}. "
+        f"When it is complete, add the code and the data of the limiter: zae-limiter upgrade{options}"
     )
+
+
+def print_deleted(place: StoreLocation, done: Deletion, waited: bool, as_json: bool) -> None:
+    """Print what was deleted, or is being deleted, and what was kept."""
+    if as_json:
+        facts = {"deleted": done.existed, "archive_kept": done.archive_kept}
+        print_json(facts | {"is_complete": waited or not done.existed})
+        return
+    if not done.existed:
+        click.echo(f"There is no limiter {place.name!r}; nothing was deleted.")
+        return
+    click.echo(f"Deleted {place.name}." if waited else f"{place.name} is being deleted.")
     if done.archive_kept is not None:
         print_note(f"Its archived audit events are kept in the bucket {done.archive_kept}.")
 
@@ -258,6 +269,11 @@ def limiter_facts(one: LimiterInfo) -> dict[str, Any]:
         "is_in_progress": one.is_in_progress,
         "is_failed": one.is_failed,
     }
+
+
+def _plain(value: object) -> object:
+    """Return the value of an option, ready for JSON."""
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def outputs_grid(outputs: Mapping[str, str]) -> Grid:

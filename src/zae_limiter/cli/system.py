@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import click
 
 from zae_limiter.cli._confirm import require_consent
+from zae_limiter.cli._dropping import confirm_dropped, of_system
+from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
@@ -24,22 +26,30 @@ DELETING = "zae-limiter system delete-defaults --yes"
 SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", LIMIT_KEYS)
 
 
-@click.group(short_help="Manage the limits that apply by default.", epilog=examples(SETTING[0], GETTING))
+@click.group(
+    cls=CommandGroup, short_help="Manage the limits that apply by default.", epilog=examples(SETTING[0], GETTING)
+)
 def system() -> None:
     """Manage the limits of entities and resources without their own, and the policy for an unavailable store."""
 
 
 @system.command("set-defaults", short_help="Set the default limits.", epilog=help_of(examples(*SETTING), SHAPE))
-@limits_option("Limits to set; they replace all existing ones.", required=True)
+@limits_option("Limits to set; they replace those that are stored here.", required=True)
 @click.option(
     "--on-unavailable",
     type=click.Choice([choice.value for choice in OnUnavailable]),
     help="Policy for requests while the store is unavailable. Unchanged if omitted.",
 )
+@yes_option
 @changing_options
-def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, changing: Changing) -> None:
-    """Set the limits of entities and resources without their own limits."""
-    with opened(changing.store) as limiter:
+def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, yes: bool, changing: Changing) -> None:
+    """Set the limits of entities and resources without their own limits.
+
+    Before a limit in force is dropped, the command names it and asks.
+    """
+    with opened(changing.store, create=True) as limiter:
+        if not yes:
+            confirm_dropped(of_system(limiter), limits, whose="all without their own limits")
         limiter.set_system_defaults(list(limits), on_unavailable, changing.principal)
         stored, choice = limiter.get_system_defaults()
     print_defaults(stored, choice, changing.as_json)

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from shlex import quote
 
 import click
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
-from zae_limiter.cli._help import examples
+from zae_limiter.cli._groups import CommandGroup
+from zae_limiter.cli._help import examples, help_of
 from zae_limiter.cli._no_usage_hint import why_nothing
+from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
@@ -24,10 +27,12 @@ from zae_limiter.cli._usage_options import (
     token_of,
 )
 from zae_limiter.cli._usage_summary import SUMMED
+from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.table import CsvFormatter, TableFormatter, rows_of
 
 LISTING = (
+    "zae-limiter usage list",
     "zae-limiter usage list --entity user-1",
     'zae-limiter usage list --resource gpt-4 --start "2 days ago" --plot',
     "zae-limiter usage list -e user-1 -w daily --start 2026-01 --end 2026-01 --html january.html",
@@ -35,12 +40,17 @@ LISTING = (
 )
 SUMMING = (
     "zae-limiter usage summary --entity user-1 --start yesterday --end yesterday",
+    "zae-limiter usage summary -w daily --start 2026-01 --end 2026-01",
     "zae-limiter usage summary -r gpt-4 -w monthly --json | jq .total",
     "zae-limiter usage summary -r gpt-4 -w daily --start 2026-01 --end 2026-01 --html january.html",
 )
 
 
-@click.group(short_help="Show usage by hour, day and month.", epilog=examples(LISTING[0], LISTING[1], SUMMING[0]))
+@click.group(
+    cls=CommandGroup,
+    short_help="Show usage by hour, day and month.",
+    epilog=examples(LISTING[1], SUMMING[0], TOP[0]),
+)
 def usage() -> None:
     """Show usage by hour, day and month. All times are UTC."""
 
@@ -53,6 +63,8 @@ def usage() -> None:
 def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -> None:
     """Show the usage of each window as a table, charts, CSV, JSON or a page.
 
+    Without --entity and --resource, it is the usage of the whole namespace, the newest window first.
+
     With cascade, a call counts for the key and for its parent. So it counts twice in the usage of a
     resource.
     """
@@ -60,13 +72,13 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
         check_replaceable(shape.page, shape.may_replace)
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, wanted(paging, shape), paging.start)
-        nothing = None if found.snapshots else why_nothing(limiter, asked)
+        nothing = None if found.snapshots else why_nothing(limiter, asked, store)
         found = with_limits(limiter, found) if shape.form == "html" else found
     SHOWN[shape.form](found, asked, shape, store)
     if nothing is not None:
         print_note(nothing)
     if found.next is not None:
-        print_note(f"There are more; pass --all, or continue with --cursor {token_of(found.next)}")
+        print_note(f"There are more; pass --all, or continue with --cursor {quote(token_of(found.next))}")
 
 
 @usage.command("summary", short_help="Add up the usage of all windows.", epilog=examples(*SUMMING))
@@ -76,15 +88,33 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
 def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Add up usage by limit, over windows of one length. The mean is over windows with usage.
 
-    Charts and the page also show these windows.
+    Charts and pages also show each window.
     """
     if shape.page is not None:
         check_replaceable(shape.page, shape.may_replace)
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, None, None)
-        nothing = None if found.snapshots else why_nothing(limiter, asked)
+        nothing = None if found.snapshots else why_nothing(limiter, asked, store)
         found = with_limits(limiter, found) if shape.form == "html" else found
     SUMMED[shape.form](found, asked, shape, store)
+    if nothing is not None:
+        print_note(nothing)
+
+
+@usage.command("top", short_help="Show the largest users.", epilog=help_of(examples(*TOP), TOP_SHAPE))
+@top_options
+@asked_options(all_windows=False)
+@json_option
+@store_options
+def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None:
+    """Show the entities or resources that have used most of a limit, with their share of the total.
+
+    With cascade, a call counts for the key and for its parent, so shares of entities overlap.
+    """
+    with opened(store) as limiter, working("Counting"):
+        found = rank(limiter, asked, top)
+        nothing = None if found else why_nothing(limiter, asked, store)
+    print_top(found, asked, top, as_json)
     if nothing is not None:
         print_note(nothing)
 

@@ -5,15 +5,16 @@ rejects: a take that is refused because of a wrong estimate is retried. Each ret
 away. The last one is refused only by a bucket that lacks the tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.bucket import Baseline, TimeBounds
 from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, solvency, take
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import AmountExceedsCapacityError, ValidationError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import MAX_AMOUNT
 from zae_limiter.core.rebase import Rebasing, rebase
 from zae_limiter.core.sharding import share
 from zae_limiter.core.status import LimitStatus
@@ -125,7 +126,8 @@ def amounts_of(consume: dict[str, int], terms: EffectiveLimits, field: str = "co
     """Return a request's amounts by position; error messages call the argument ``field``.
 
     Raises:
-        ValidationError: A limit is unknown, or an amount is not a whole number or can never be admitted.
+        ValidationError: A limit is unknown, or an amount is not a whole number.
+        AmountExceedsCapacityError: An amount can never be admitted. Its statuses are empty.
     """
     positions, limits = terms.positions, terms.limits
     amounts = []
@@ -137,14 +139,24 @@ def amounts_of(consume: dict[str, int], terms: EffectiveLimits, field: str = "co
     return amounts
 
 
+def requested_amounts(consume: dict[str, int], terms: EffectiveLimits) -> Amounts:
+    """Return the whole numbers of a request by position, even if they can never be admitted; others are left out."""
+    return [
+        (terms.positions[name], amount * 1000)
+        for name, amount in consume.items()
+        if name in terms.positions and type(amount) is int and 0 <= amount <= MAX_AMOUNT
+    ]
+
+
 def _bad_amount(name: str, amount: object, terms: EffectiveLimits, field: str) -> ValidationError:
     if name not in terms.positions:
         known = ", ".join(limit.name for limit in terms.limits)
         return ValidationError(field, name, f"is not a limit in force; the limits in force are: {known}")
     capacity = terms.limits[terms.positions[name]].capacity
-    if type(amount) is not int or amount < 0:
-        return ValidationError(f"{field}[{name}]", amount, "must be a whole number, zero or more")
-    return ValidationError(
+    if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
+        return ValidationError(f"{field}[{name}]", amount, f"must be a whole number from 0 to {MAX_AMOUNT}")
+    return AmountExceedsCapacityError(
+        (),
         f"{field}[{name}]",
         amount,
         f"is more than the capacity of limit {name!r} ({capacity}): it can never be admitted",
@@ -331,10 +343,13 @@ def statuses(
     requested = dict(amounts)
     result = []
     for position, level in enumerate(levels):
-        wanted, limit = requested.get(position, 0), level.limit
+        wanted, limit, wait_s = requested.get(position, 0), level.limit, 0.0
         available = level.available_milli(judged)
         # A request for 0 tokens is never too much, even for a limit in debt.
         exceeded = available < wanted and wanted > 0
+        if exceeded:
+            # More than the capacity is never available; the wait is the time until the bucket is full.
+            wait_s = level.wait_ms(min(wanted, limit.capacity_milli), now) / 1000
         result.append(
             LimitStatus(
                 entity_id=entity_id,
@@ -344,7 +359,28 @@ def statuses(
                 available=available // 1000,
                 requested=wanted // 1000,
                 exceeded=exceeded,
-                retry_after_seconds=level.wait_ms(wanted, now) / 1000 if exceeded else 0.0,
+                retry_after_seconds=wait_s,
             )
         )
     return result
+
+
+def held_statuses(
+    bucket: tuple[str, str],
+    levels: Sequence[LevelOfLimit],
+    held: Mapping[str, int],
+    pending: Mapping[str, int],
+    now: TimeBounds,
+) -> list[LimitStatus]:
+    """Return the status of every limit of a bucket for a request that was admitted, none of them exceeded.
+
+    ``held`` are the tokens of the request, adjustments included. ``pending`` are its adjustments, up or down.
+    """
+    return [
+        replace(
+            status,
+            available=min(status.limit.capacity, status.available - pending.get(status.limit_name, 0)),
+            requested=held.get(status.limit_name, 0),
+        )
+        for status in statuses(bucket, levels, (), now, now)
+    ]

@@ -1,11 +1,13 @@
 """Describe audit events: who changed what, and when. ``store/audit.py`` writes and reads them."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
-from zae_limiter.core.errors import InvalidIdentifierError
+from zae_limiter.core.errors import InvalidIdentifierError, ValidationError
 from zae_limiter.core.names import check_entity_id, check_namespace, check_resource, check_text
 from zae_limiter.core.timestamp import iso_from_ms
 
@@ -47,6 +49,29 @@ class AuditEvent:
     resource: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make an event from the result of ``to_dict``.
+
+        Raises:
+            ValidationError: A field is missing, unknown or of another type.
+        """
+        if not isinstance(data, Mapping):
+            raise ValidationError("audit event", data, f"must be a mapping, not {type(data).__name__}")
+        known = [entry.name for entry in fields(cls)]
+        if data.keys() != set(known):
+            raise ValidationError("audit event", dict(data), f"must have exactly the fields {', '.join(known)}")
+        for name in ("event_id", "timestamp", "action", "entity_id"):
+            _require(name, data[name], str, "text")
+        for name in ("principal", "resource"):
+            _require(name, data[name], str | None, "text or None")
+        _require("details", data["details"], Mapping, "a mapping")
+        return cls(**{**data, "action": known_action(data["action"]), "details": deepcopy(dict(data["details"]))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as a dictionary, ready for JSON."""
+        return {**asdict(self), "action": str(self.action)}
+
 
 @dataclass(frozen=True, slots=True)
 class AuditChange:
@@ -57,6 +82,11 @@ class AuditChange:
     principal: str | None = None
     resource: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
+
+
+def known_action(text: str) -> AuditAction | str:
+    """Return the action of a text; the text itself if a newer version wrote it."""
+    return AuditAction(text) if text in set(AuditAction) else str(text)
 
 
 def record(change: AuditChange, now_ms: int, number: int) -> AuditEvent:
@@ -75,6 +105,14 @@ def record(change: AuditChange, now_ms: int, number: int) -> AuditEvent:
 def make_event_id(now_ms: int, number: int) -> str:
     """Return an id that sorts by time, then by a 64-bit number, which each client counts up from a random start."""
     return f"{now_ms:013d}-{number % 2**_NUMBER_BITS:016x}"
+
+
+def previous_event_id(event_id: str) -> str:
+    """Return the largest possible event id that sorts before a valid one."""
+    time, _, number = event_id.partition("-")
+    before = int(time) * 2**_NUMBER_BITS + int(number, 16) - 1
+    # No event is older than the epoch.
+    return make_event_id(*divmod(max(before, 0), 2**_NUMBER_BITS))
 
 
 def check_event_id(value: object, field: str = "event_id") -> None:
@@ -126,3 +164,8 @@ def check_principal(value: object) -> None:
     """
     if value is not None:
         check_text("principal", value, _MAX_PRINCIPAL)
+
+
+def _require(name: str, value: object, kind: Any, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise ValidationError(name, value, f"must be {wanted}, not {type(value).__name__}")

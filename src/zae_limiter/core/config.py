@@ -1,12 +1,15 @@
 """Resolve the limits in force for an entity and a resource, from four levels of stored records.
 
 The first level that has limits wins: entity and resource, entity ``_default_``, resource, system.
+If its record inherits, limits that it does not name come from the next level, and so on.
 ``store/configs.py`` reads the records.
 """
 
 from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Self
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
@@ -16,17 +19,26 @@ from zae_limiter.core.status import OnUnavailable
 ConfigSource = Literal["entity", "entity_default", "resource", "system"]
 """The level whose limits are in force."""
 
+_LEVELS: tuple[ConfigSource, ...] = ("entity", "entity_default", "resource", "system")
+
+ALL_ENTITIES = "*"
+"""Used instead of a resource in the cursors of the list of all entities. No resource has this name."""
+
 _MAX_CURSOR = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """The limits of one level. ``deleted`` marks a tombstone: a deleted record that keeps its version."""
+    """The limits of one level. ``deleted`` marks a tombstone: a deleted record that keeps its version.
+
+    With ``inherit``, limits that the record does not name come from the next level.
+    """
 
     limits: tuple[Limit, ...]
     version: int
     on_unavailable: OnUnavailable | None = None
     deleted: bool = False
+    inherit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,8 @@ class ConfigRecords:
 class Resolution:
     """The limits in force, empty if there are none. Any change of a record they depend on raises ``stamp``.
 
-    ``facts`` is None if the entity does not exist. It may have limits all the same.
+    ``source`` is the nearest level that has limits, and ``sources`` has the level of each of ``limits``. ``facts`` is
+    None if the entity does not exist. It may have limits all the same.
     """
 
     limits: tuple[Limit, ...]
@@ -66,41 +79,73 @@ class Resolution:
     source: ConfigSource | None
     on_unavailable: OnUnavailable | None
     facts: EntityFacts | None
+    sources: tuple[ConfigSource, ...] = ()
 
 
-class ResolvedLimits(NamedTuple):
-    """The limits in force, the policy for an unavailable store, and the level they come from; None if not set."""
-
+class _Resolved(NamedTuple):
     limits: list[Limit] | None
     on_unavailable: OnUnavailable | None
     source: ConfigSource | None
 
 
+class ResolvedLimits(_Resolved):
+    """The limits in force, the policy for an unavailable store, and the level they come from; None if not set.
+
+    It unpacks to these three. ``sources`` has the level of each limit, by its name: with inherited limits they differ.
+    """
+
+    # The default is for ``_replace``, which does not call the constructor.
+    sources: Mapping[str, ConfigSource] = MappingProxyType({})
+
+    def __new__(
+        cls,
+        limits: list[Limit] | None,
+        on_unavailable: OnUnavailable | None,
+        source: ConfigSource | None,
+        sources: Mapping[str, ConfigSource] | None = None,
+    ) -> Self:
+        """Make the value. Without ``sources``, every limit comes from ``source``."""
+        self = super().__new__(cls, limits, on_unavailable, source)
+        same = {limit.name: source for limit in limits or () if source is not None}
+        self.sources = same if sources is None else sources
+        return self
+
+
+def check_inherit(value: object) -> None:
+    """Require True or False.
+
+    Raises:
+        ValidationError: The value is something else.
+    """
+    if type(value) is not bool:
+        raise ValidationError("inherit", value, "must be True or False")
+
+
 def resolve(records: ConfigRecords) -> Resolution:
     """Resolve the limits in force."""
     system, meta = records.system, records.meta
-    source, limits = _nearest(records)
+    found = _merged(records)
     return Resolution(
-        limits=limits,
+        limits=tuple(limit for limit, _ in found),
         stamp=_stamp(records),
-        source=source,
+        source=min((source for _, source in found), key=_LEVELS.index, default=None),
         on_unavailable=None if system is None or system.deleted else system.on_unavailable,
         facts=None if meta is None or meta.deleted else meta,
+        sources=tuple(source for _, source in found),
     )
 
 
-def _nearest(records: ConfigRecords) -> tuple[ConfigSource | None, tuple[Limit, ...]]:
-    """Return the first level that has limits, and its limits; a record without limits is skipped."""
-    levels: tuple[tuple[ConfigSource, ConfigRecord | None], ...] = (
-        ("entity", records.entity_resource),
-        ("entity_default", records.entity_default),
-        ("resource", records.resource),
-        ("system", records.system),
-    )
-    for source, record in levels:
-        if record is not None and record.limits and not record.deleted:
-            return source, record.limits
-    return None, ()
+def _merged(records: ConfigRecords) -> list[tuple[Limit, ConfigSource]]:
+    """Return the limits in force, sorted by name, each with its level; a record without limits is skipped."""
+    levels = (records.entity_resource, records.entity_default, records.resource, records.system)
+    found: dict[str, tuple[Limit, ConfigSource]] = {}
+    for source, record in zip(_LEVELS, levels, strict=True):
+        if record is None or not record.limits or record.deleted:
+            continue
+        found = {limit.name: (limit, source) for limit in record.limits} | found
+        if not record.inherit:
+            break
+    return [found[name] for name in sorted(found)]
 
 
 def _stamp(records: ConfigRecords) -> int:
@@ -110,7 +155,10 @@ def _stamp(records: ConfigRecords) -> int:
 
 
 def make_cursor(resource: str, entity_id: str) -> str:
-    """Return the cursor that continues a list of entities with limits for a resource after this entity."""
+    """Return the cursor that continues a list of entities with limits for a resource after this entity.
+
+    ``ALL_ENTITIES`` in place of a resource continues the list of all entities.
+    """
     return urlsafe_b64encode(f"{resource} {entity_id}".encode()).decode()
 
 
@@ -118,15 +166,16 @@ def entity_of_cursor(cursor: object, resource: str) -> str:
     """Return the entity after which a list continues.
 
     Raises:
-        ValidationError: The value is not a cursor of a list for this resource.
+        ValidationError: The value is not a cursor of a list for this resource, or of all entities.
     """
     check_text("cursor", cursor, _MAX_CURSOR)
     try:
         listed, _, entity_id = b64decode(str(cursor), b"-_", validate=True).decode("ascii").partition(" ")
         check_entity_id(entity_id)
     # A cursor comes from the user, so it may be any text.
-    except (ValueError, ValidationError):
+    except ValueError:
         listed, entity_id = "", ""
     if listed != resource:
-        raise ValidationError("cursor", cursor, f"must come from a list of the entities of {resource!r}")
+        whose = "all entities" if resource == ALL_ENTITIES else f"the entities of {resource!r}"
+        raise ValidationError("cursor", cursor, f"must come from a list of {whose}")
     return entity_id

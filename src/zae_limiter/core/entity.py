@@ -1,7 +1,9 @@
 """Define entities, which tokens are taken for, and check them. Limits and buckets are stored elsewhere."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from zae_limiter.core.errors import ValidationError
@@ -9,10 +11,12 @@ from zae_limiter.core.names import check_entity_id, check_text, check_whole_numb
 
 MAX_METADATA_ENTRIES = 50
 MAX_METADATA_TEXT = 1024
+MAX_METADATA_DEPTH = 8
+MAX_NESTED_METADATA_BYTES = 32 * 1024
 MAX_DISPLAY_NAME = 256
 _MAX_METADATA_NUMBER = 10**30
 
-MetadataValue = str | int | bool | None
+MetadataValue = str | int | float | bool | None | list["MetadataValue"] | dict[str, "MetadataValue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +62,64 @@ def check_entity(entity: Entity) -> None:
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Require metadata that every backend can store: a small flat dictionary.
+    """Require metadata that every backend can store: a small dictionary of values as in JSON.
 
     Raises:
-        ValidationError: It has another type, too many entries, or an invalid key or value.
+        ValidationError: It has another type, is too large or too deep, or has an invalid key or value.
     """
     if type(metadata) is not dict:
         raise ValidationError("metadata", metadata, f"must be a dict, not {type(metadata).__name__}")
     if len(metadata) > MAX_METADATA_ENTRIES:
         raise ValidationError("metadata", metadata, f"must have at most {MAX_METADATA_ENTRIES} entries")
-    for name, value in metadata.items():
+    _check_value("metadata", metadata, 0)
+    size = len(metadata_text(nested_metadata(metadata)).encode())
+    if size > MAX_NESTED_METADATA_BYTES:
+        reason = f"its lists, dictionaries and floats must have at most {MAX_NESTED_METADATA_BYTES} bytes of JSON"
+        raise ValidationError("metadata", metadata, f"{reason}, not {size}")
+
+
+def flat_metadata(metadata: Mapping[str, MetadataValue]) -> dict[str, MetadataValue]:
+    """Return the entries that are text, whole numbers, booleans or None."""
+    return {name: value for name, value in metadata.items() if not isinstance(value, float | list | dict)}
+
+
+def nested_metadata(metadata: Mapping[str, MetadataValue]) -> dict[str, MetadataValue]:
+    """Return the entries that ``flat_metadata`` leaves out."""
+    return {name: value for name, value in metadata.items() if isinstance(value, float | list | dict)}
+
+
+def metadata_text(metadata: Mapping[str, MetadataValue]) -> str:
+    """Return metadata as JSON. It has every digit of a float, so the same value is read back."""
+    return json.dumps(metadata, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _check_value(field: str, value: object, depth: int) -> None:
+    """Check a value that is nested in ``depth`` lists and dictionaries."""
+    kind = type(value)
+    if kind is str:
+        check_text(field, value, MAX_METADATA_TEXT)
+    elif kind is int:
+        check_whole_number(field, value, -_MAX_METADATA_NUMBER, _MAX_METADATA_NUMBER)
+    elif kind is float:
+        if not isfinite(value):  # type: ignore[arg-type]  # it is a float
+            raise ValidationError(field, value, "must be a finite number")
+    elif kind in (list, dict):
+        _check_container(field, value, depth + 1)
+    elif value is not None and kind is not bool:
+        reason = f"must be str, int, float, bool, None, list or dict, not {kind.__name__}"
+        raise ValidationError(field, value, reason)
+
+
+def _check_container(field: str, value: Any, depth: int) -> None:
+    # The metadata itself is not nested. The bound also ends a list that contains itself.
+    if depth > MAX_METADATA_DEPTH + 1:
+        raise ValidationError(field, value, f"must not be nested more than {MAX_METADATA_DEPTH} deep")
+    if type(value) is list:
+        for position, one in enumerate(value):
+            _check_value(f"{field}[{position}]", one, depth)
+        return
+    for name, one in value.items():
         check_text("metadata key", name, MAX_DISPLAY_NAME)
         if not name:
             raise ValidationError("metadata key", name, "must not be empty")
-        if type(value) is str:
-            check_text(f"metadata[{name!r}]", value, MAX_METADATA_TEXT)
-        elif value is not None and type(value) is not bool:
-            check_whole_number(f"metadata[{name!r}]", value, -_MAX_METADATA_NUMBER, _MAX_METADATA_NUMBER)
+        _check_value(f"{field}[{name!r}]", one, depth)

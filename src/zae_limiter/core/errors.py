@@ -8,6 +8,7 @@ arguments in ``args``, so it survives pickling. It builds its message only when 
     ZAELimiterError
     ├── RateLimitError
     │   ├── RateLimitExceeded
+    │   │   └── AmountExceedsCapacityError (also a ValidationError)
     │   └── LeaseExpiredError
     ├── EntityError
     │   ├── EntityNotFoundError
@@ -28,37 +29,24 @@ arguments in ``args``, so it survives pickling. It builds its message only when 
     │   └── NamespaceStateError
     ├── VersionError
     │   ├── VersionMismatchError
-    │   └── IncompatibleSchemaError
-    ├── ValidationError
+    │   ├── IncompatibleSchemaError
+    │   ├── UnknownKindError
+    │   └── KindNotAllowedError
+    ├── ValidationError (also a ValueError)
     │   ├── InvalidIdentifierError
-    │   └── InvalidNameError
+    │   ├── InvalidNameError
+    │   └── NoLimitsInForceError
     └── MissingExtraError
 """
 
 import math
-import reprlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from zae_limiter.core.short_repr import short_repr
+
 if TYPE_CHECKING:
-    from zae_limiter.core.status import LimitStatus
-
-
-class _ShortRepr(reprlib.Repr):
-    """Make a repr that is short enough for a message, whatever the value."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = 80
-
-    def repr_int(self, x: int, level: int) -> str:
-        """Return the digits of an integer; a very long one is described by its size."""
-        if abs(x) < 10**40:
-            return repr(x)
-        return f"<an integer of {x.bit_length()} bits>"
-
-
-_short = _ShortRepr().repr
+    from zae_limiter.core.status import DeferredStatuses, LimitStatus
 
 
 class ZAELimiterError(Exception):
@@ -72,13 +60,29 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names it
     """At least one limit has too few tokens; nothing was taken.
 
-    ``statuses`` has every limit, exceeded or not, of every bucket that the request takes from.
-    These are the entity's own buckets, and the parent's if the entity cascades.
+    ``never`` is True if no wait helps, because an amount exceeds a capacity.
     """
 
-    def __init__(self, statuses: "Sequence[LimitStatus]") -> None:
-        self.statuses = tuple(statuses)
-        super().__init__(self.statuses)
+    never = False
+
+    def __init__(self, statuses: "Sequence[LimitStatus] | DeferredStatuses") -> None:
+        # Under overload most calls are rejections, and few callers read statuses, so they are made later.
+        self._found = statuses
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.statuses, *self.args[1:])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.statuses!r})"
+
+    @property
+    def statuses(self) -> "tuple[LimitStatus, ...]":
+        """Every limit, exceeded or not, of every bucket that the request takes from, as the request found it."""
+        found = self._found
+        if type(found) is not tuple:
+            self._found = found = tuple(found if isinstance(found, Sequence) else found.statuses())
+            self.args = (found,)
+        return found
 
     @property
     def violations(self) -> "tuple[LimitStatus, ...]":
@@ -111,6 +115,9 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             "error": "rate_limit_exceeded",
             "message": str(self),
             "retry_after_seconds": self.retry_after_seconds,
+            "never": self.never,
+            # Rounded first: 4.035 s is 4035.0000000000005 ms as a float, which would become 4036.
+            "retry_after_ms": math.ceil(round(self.retry_after_seconds * 1000, 6)),
             "limits": [status.as_dict() for status in self.statuses],
         }
 
@@ -175,7 +182,10 @@ class InfrastructureError(ZAELimiterError):
 
 
 class RateLimiterUnavailable(InfrastructureError):  # noqa: N818 - the specification names it
-    """The store did not answer in time, and ``on_unavailable`` is ``block``."""
+    """The store did not answer in time, and ``on_unavailable`` is ``block``.
+
+    ``stack_name`` is the name of the stack on DynamoDB, None for a file or memory.
+    """
 
     def __init__(
         self,
@@ -328,42 +338,103 @@ class NamespaceStateError(InfrastructureError):
 
 
 class VersionError(ZAELimiterError):
-    """The versions of client, table and aggregator are incompatible."""
+    """The versions of client, table and aggregator are incompatible.
+
+    ``client_outdated`` is True if the client must be updated, and False if the limiter must be
+    upgraded. ``upgrade_command`` is the command that upgrades the limiter.
+    """
+
+    client_outdated: bool = False
+    upgrade_command: str = "zae-limiter upgrade"
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        if self.client_outdated:
+            return "Install a newer version of this client."
+        return f"Upgrade the limiter: {self.upgrade_command}"
 
 
 class VersionMismatchError(VersionError):
     """The client and the deployed stack have incompatible versions."""
 
-    def __init__(self, client_version: str, stack_version: str, reason: str) -> None:
+    def __init__(
+        self,
+        client_version: str,
+        stack_version: str,
+        reason: str,
+        client_outdated: bool = False,
+        upgrade_command: str = "zae-limiter upgrade",
+    ) -> None:
         self.client_version = client_version
         self.stack_version = stack_version
         self.reason = reason
-        super().__init__(client_version, stack_version, reason)
+        self.client_outdated = client_outdated
+        self.upgrade_command = upgrade_command
+        super().__init__(client_version, stack_version, reason, client_outdated, upgrade_command)
 
     def __str__(self) -> str:
-        return (
-            f"Client {self.client_version} and stack {self.stack_version} are incompatible: {self.reason}. "
-            "Run: zae-limiter upgrade"
-        )
+        versions = f"Client {self.client_version} and stack {self.stack_version}"
+        return f"{versions} are incompatible: {self.reason}. {self.remedy}"
 
 
 class IncompatibleSchemaError(VersionError):
     """This client cannot use the table's schema."""
 
-    def __init__(self, client_schema: str, table_schema: str) -> None:
+    def __init__(
+        self,
+        client_schema: str,
+        table_schema: str,
+        client_outdated: bool = False,
+        upgrade_command: str = "zae-limiter upgrade",
+    ) -> None:
         self.client_schema = client_schema
         self.table_schema = table_schema
-        super().__init__(client_schema, table_schema)
+        self.client_outdated = client_outdated
+        self.upgrade_command = upgrade_command
+        super().__init__(client_schema, table_schema, client_outdated, upgrade_command)
 
     def __str__(self) -> str:
+        order = "newer" if self.client_outdated else "older"
         return (
-            f"The table has schema {self.table_schema}, this client needs {self.client_schema}. "
-            "Upgrade the older of the two; zae-limiter check shows which one it is."
+            f"The table has schema {self.table_schema}, {order} than this client's {self.client_schema}. {self.remedy}"
         )
 
 
-class ValidationError(ZAELimiterError):
-    """An argument is invalid; nothing was written."""
+class UnknownKindError(VersionError):
+    """The table stores items of a kind that this client would misread; ``required`` is the version that knows it."""
+
+    client_outdated = True
+
+    def __init__(self, kind: str, required: str, client_version: str) -> None:
+        self.kind = kind
+        self.required = required
+        self.client_version = client_version
+        super().__init__(kind, required, client_version)
+
+    def __str__(self) -> str:
+        return (
+            f"The table stores items of the kind {self.kind!r}, which version {self.client_version} does not know. "
+            f"Install version {self.required} or later."
+        )
+
+
+class KindNotAllowedError(VersionError):
+    """The table does not allow items of this kind yet, and this client may not change that."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(kind)
+
+    def __str__(self) -> str:
+        return (
+            f"The table does not allow items of the kind {self.kind!r} yet, so that older clients cannot misread them. "
+            f"Update all clients, then run as an operator: zae-limiter upgrade --allow {self.kind}"
+        )
+
+
+class ValidationError(ZAELimiterError, ValueError):
+    """An argument is invalid; nothing was written. It is also a ``ValueError``."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         self.field = field
@@ -372,7 +443,7 @@ class ValidationError(ZAELimiterError):
         super().__init__(field, value, reason)
 
     def __str__(self) -> str:
-        return f"Invalid {self.field} {_short(self.value)}: {self.reason}"
+        return f"Invalid {self.field} {short_repr(self.value)}: {self.reason}"
 
 
 class InvalidIdentifierError(ValidationError):
@@ -386,14 +457,43 @@ class InvalidNameError(ValidationError):
 class NoLimitsInForceError(ValidationError):
     """No limits are stored for an entity and a resource, and the caller passed none."""
 
+    def __str__(self) -> str:
+        return f"Missing {self.field}: {self.reason}"
 
-class MissingExtraError(ZAELimiterError):
-    """A feature needs a package that is installed with an extra, and that package is missing."""
 
-    def __init__(self, extra: str, package: str) -> None:
-        self.extra = extra
-        self.package = package
-        super().__init__(extra, package)
+class AmountExceedsCapacityError(RateLimitExceeded, ValidationError):
+    """An amount exceeds the capacity of its limit, so the request can never be admitted.
+
+    It is a rejection and an invalid argument, so handlers of either catch it. For handlers that
+    wait, ``retry_after_seconds`` is the time until the bucket is full. ``statuses`` is empty if the
+    levels of the buckets are unknown.
+    """
+
+    never = True
+
+    def __init__(self, statuses: "Sequence[LimitStatus]", field: str, value: object, reason: str) -> None:
+        # The constructor of the other base class takes other arguments.
+        super().__init__(tuple(statuses))
+        self.args = (self.statuses, field, value, reason)
+        self.field = field
+        self.value = value
+        self.reason = reason
 
     def __str__(self) -> str:
-        return f'{self.package} is not installed; install it: pip install "zae-limiter[{self.extra}]"'
+        return ValidationError.__str__(self)
+
+
+class MissingExtraError(ZAELimiterError):
+    """A feature needs a package that is installed with an extra, and that package is missing.
+
+    ``command`` installs it, from where this copy was installed.
+    """
+
+    def __init__(self, extra: str, package: str, command: str) -> None:
+        self.extra = extra
+        self.package = package
+        self.command = command
+        super().__init__(extra, package, command)
+
+    def __str__(self) -> str:
+        return f"{self.package} is not installed; install it: {self.command}"

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
@@ -13,6 +13,35 @@ MAX_LIMITS = 32
 
 MAX_PERIOD_SECONDS = 10 * 366 * 86_400
 """Ten years. A longer period is almost certainly a mistake of units."""
+
+
+class LimitName:
+    """Common names of limits. Each is a plain ``str``, and any other name is allowed too.
+
+    Example:
+        ```python
+        >>> Limit.per_minute(LimitName.RPM, 100).name
+        'rpm'
+
+        ```
+    """
+
+    RPS: Final = "rps"
+    """Requests per second."""
+    RPM: Final = "rpm"
+    """Requests per minute."""
+    RPH: Final = "rph"
+    """Requests per hour."""
+    RPD: Final = "rpd"
+    """Requests per day."""
+    TPS: Final = "tps"
+    """Tokens per second."""
+    TPM: Final = "tpm"
+    """Tokens per minute."""
+    TPH: Final = "tph"
+    """Tokens per hour."""
+    TPD: Final = "tpd"
+    """Tokens per day."""
 
 
 @dataclass(frozen=True, slots=True)

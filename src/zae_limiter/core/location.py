@@ -1,15 +1,27 @@
 """Parse the URL of a limiter's data, and make one. Opening the location is done elsewhere."""
 
+import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
 from zae_limiter.core.names import check_stack_name, check_text
 
+URL_VARIABLE = "ZAE_LIMITER_URL"
+"""The environment variable with the URL that is opened if no URL is passed."""
+
 _LONGEST_URL = 8192
 _NO_FILE_NAME = "has a character that a file name cannot have"
 _BAD_ESCAPES = "has escapes (%XX) that are not valid UTF-8"
 _FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
+# An "@" inside a query is written as %40.
+_CREDENTIALS = re.compile(r"(?<=//)[^/?#&]+(?=@|%40)")
+_STACK_VARIABLE = "ZAEL_STACK"
+_NAMESPACE_VARIABLE = "ZAEL_NAMESPACE"
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,30 @@ class DynamoLocation:
 
 
 Location = MemoryLocation | SqliteLocation | DynamoLocation
+
+
+class ChosenUrl(NamedTuple):
+    """The URL to open, None for the default file, and why it was chosen."""
+
+    url: str | None
+    reason: str
+
+
+def choose_url(passed: str | None, environment: Mapping[str, str]) -> ChosenUrl:
+    """Return the URL that was passed, else that of the environment, else the default.
+
+    Raises:
+        ValidationError: There is no URL, but the environment names a stack or a namespace.
+    """
+    if passed is not None:
+        return ChosenUrl(passed, "it was passed as url")
+    url = environment.get(URL_VARIABLE)
+    if url:
+        return ChosenUrl(url, f"{URL_VARIABLE} is set")
+    named = [name for name in (_STACK_VARIABLE, _NAMESPACE_VARIABLE) if environment.get(name)]
+    if named:
+        raise ValidationError("url", None, _stack_reason(named, environment))
+    return ChosenUrl(None, f"no url was passed, and {URL_VARIABLE} is not set")
 
 
 def parse_location(url: object) -> Location:
@@ -102,15 +138,54 @@ def dynamo_url(location: DynamoLocation) -> str:
     return f"dynamodb://{location.name}{'?' if query else ''}{query}"
 
 
-def deployed_at(url: str, operation: str) -> DynamoLocation:
-    """Return the DynamoDB location of a URL, for an operation that needs a stack.
+def without_credentials(url: str) -> str:
+    """Return a URL for people to read: a user name and a password in it are replaced."""
+    # The path of a file may have an "@", and a file has no credentials.
+    return url if url.startswith("sqlite:") else _CREDENTIALS.sub("***", url)
+
+
+def shown_name(url: str) -> str:
+    """Return the name of a limiter: that of its stack on DynamoDB, else its URL without credentials."""
+    return without_credentials(url) if (name := stack_of(url)) is None else name
+
+
+def stack_of(url: str) -> str | None:
+    """Return the name of the stack of a valid URL, None for a file or memory."""
+    parts = urlsplit(url)
+    return parts.netloc if parts.scheme == "dynamodb" else None
+
+
+def selecting_options(url: str) -> str:
+    """Return the options of a command that select the limiter of a URL: `` --name my-app --region us-east-1``."""
+    location = parse_location(url)
+    if not isinstance(location, DynamoLocation):
+        return f" --url {shlex.quote(url)}"
+    given = {"--name": location.name, "--region": location.region, "--endpoint-url": location.endpoint_url}
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
+
+
+def deployed_name(name: str, operation: str) -> str:
+    """Return the name of the stack, for an operation that needs one; ``name`` is that of a limiter, or a URL.
+
+    Raises:
+        UnsupportedByBackendError: The limiter is a file or memory, where nothing is deployed.
+    """
+    # The name of a stack has no colon.
+    stack = stack_of(name) if ":" in name else name
+    if stack is None:
+        raise UnsupportedByBackendError(operation, urlsplit(name).scheme)
+    return stack
+
+
+def deployed_at(url: str, operation: str, hint: str | None = None) -> DynamoLocation:
+    """Return the DynamoDB location of a URL, for an operation that needs a stack; ``hint`` says what to do instead.
 
     Raises:
         UnsupportedByBackendError: The URL is a file or memory, where nothing is deployed.
     """
     location = parse_location(url)
     if not isinstance(location, DynamoLocation):
-        raise UnsupportedByBackendError(operation, urlsplit(url).scheme)
+        raise UnsupportedByBackendError(operation, urlsplit(url).scheme, hint)
     return location
 
 
@@ -137,3 +212,16 @@ def _dynamo(url: str, name: str, query: str) -> DynamoLocation:
         raise ValidationError("url", url, "create must be true or false")
     check_stack_name(name, "url")
     return DynamoLocation(name, region, endpoint_url, create == "true")
+
+
+def _stack_reason(named: list[str], environment: Mapping[str, str]) -> str:
+    """Say which URL the variables of another program mean."""
+    region = next((environment[name] for name in _REGION_VARIABLES if environment.get(name)), "REGION")
+    url = f"dynamodb://{environment.get(_STACK_VARIABLE) or 'NAME'}?region={region}"
+    namespace = environment.get(_NAMESPACE_VARIABLE)
+    option = f", namespace={namespace!r}" if namespace else ""
+    verb = "is" if len(named) == 1 else "are"
+    return (
+        f"{' and '.join(named)} {verb} set, but this package reads {URL_VARIABLE} only. "
+        f"Write open({url!r}{option}), or set {URL_VARIABLE} to that URL"
+    )

@@ -21,6 +21,7 @@ MAX_AMOUNT = 10**18
 """The largest amount, capacity and rate."""
 
 MAX_ENTITY_ID_LENGTH = 256
+MAX_RESOURCE_LENGTH = 128
 MAX_NAME_LENGTH = 64
 MAX_STACK_NAME_LENGTH = 55
 
@@ -30,8 +31,10 @@ USAGE_ATTRIBUTES = frozenset(
 )
 """The attributes of a usage record beside its counters, which are named after their limits."""
 
-_ENTITY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:+=-]*")
-_RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+# No name contains "#", which separates the parts of a key, or white space, which separates names in
+# cursors and messages. No name starts with "-" or "=".
+_ENTITY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:+=/|-]*")
+_RESOURCE = re.compile(r"[A-Za-z@][A-Za-z0-9_./:@+|=-]*")
 _LIMIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _STACK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
@@ -46,7 +49,7 @@ def check_entity_id(value: object, field: str = "entity_id") -> None:
     """
     reason = _why_not_text(value, MAX_ENTITY_ID_LENGTH)
     if reason is None and not _ENTITY_ID.fullmatch(value):  # type: ignore[call-overload]  # it is a str
-        reason = "an entity id starts with a letter or digit, then has letters, digits and _ . @ : + = - only"
+        reason = "an entity id starts with a letter or digit, then has letters, digits and _ - . / : @ + | = only"
     if reason is not None:
         raise InvalidIdentifierError(field, value, reason)
 
@@ -61,7 +64,8 @@ def check_resource(value: object, field: str = "resource", *, allow_default: boo
         if allow_default:
             return
         raise InvalidNameError(field, value, f"{DEFAULT_RESOURCE} is only allowed for the limits of an entity")
-    _check_name(field, value, _RESOURCE, "a resource starts with a letter, then has letters, digits and _ - . / only")
+    rule = "a resource starts with a letter or @, then has letters, digits and _ - . / : @ + | = only"
+    _check_name(field, value, _RESOURCE, rule, MAX_RESOURCE_LENGTH)
 
 
 def check_limit_name(value: object, field: str = "limit name") -> None:

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
-
-LimitName = str
-"""The name of a limit, as a key of amounts."""
 
 
 class OnUnavailable(StrEnum):
@@ -65,6 +62,13 @@ class LimitStatus:
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,
         }
+
+
+class DeferredStatuses(Protocol):
+    """A rejection that makes its statuses when they are read."""
+
+    def statuses(self) -> Sequence[LimitStatus]:
+        """Return the status of every limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,17 @@ def iso_from_ms(at_ms: int) -> str:
     return utc_from_ms(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def ms_from_time(value: object, field: str = "time") -> int:
+    """Return the milliseconds of a ``datetime`` or an ISO 8601 text; either is UTC if it has no offset.
+
+    Raises:
+        ValidationError: The value is neither.
+    """
+    if not isinstance(value, datetime):
+        return ms_from_iso(value, field)
+    return ms_from_utc(value if value.tzinfo else value.replace(tzinfo=UTC))
+
+
 def ms_from_iso(text: object, field: str = "time") -> int:
     """Return the milliseconds of an ISO 8601 text; without an offset it is UTC.
 

@@ -1,14 +1,14 @@
 """Define usage snapshots, the time windows they cover, and sums over them."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.names import check_entity_id, check_resource
-from zae_limiter.core.timestamp import ms_from_iso, utc_from_ms
+from zae_limiter.core.timestamp import ms_from_iso, ms_from_time, utc_from_ms
 
 WINDOW_TYPES = ("hourly", "daily", "monthly")
 _KEY_FORMATS = {"hourly": "%Y-%m-%dT%H:00:00Z", "daily": "%Y-%m-%d", "monthly": "%Y-%m"}
@@ -51,24 +51,33 @@ class UsageSummary:
     max_window_start: str | None
 
 
+class KeyRange(NamedTuple):
+    """The first and the last window key of a range, each "" if it is unbounded."""
+
+    low: str
+    high: str
+
+
 @dataclass(frozen=True, slots=True)
 class UsageFilter:
-    """The snapshots to return: of an entity, a resource or both, with windows that start between two times."""
+    """The snapshots to return, with windows that start between two times.
+
+    They are those of an entity, a resource or both, or of the whole namespace if both are None. A
+    time is ISO 8601 text or a ``datetime``; without an offset it is UTC.
+    """
 
     entity_id: str | None = None
     resource: str | None = None
     window_type: str | None = None
-    start_time: str | None = None
-    end_time: str | None = None
+    start_time: str | datetime | None = None
+    end_time: str | datetime | None = None
 
     def __post_init__(self) -> None:
         """Check the fields.
 
         Raises:
-            ValidationError: Neither entity nor resource is given, or a field is invalid.
+            ValidationError: A field is invalid.
         """
-        if self.entity_id is None and self.resource is None:
-            raise ValidationError("entity_id", None, "pass an entity, a resource, or both")
         if self.entity_id is not None:
             check_entity_id(self.entity_id)
         if self.resource is not None:
@@ -77,16 +86,64 @@ class UsageFilter:
             check_window_type(self.window_type)
         for field in ("start_time", "end_time"):
             if getattr(self, field) is not None:
-                ms_from_iso(getattr(self, field), field)
+                ms_from_time(getattr(self, field), field)
 
     def admits(self, window: Window) -> bool:
         """Return whether the filter includes a window; both times are inclusive."""
         begins_ms = ms_from_iso(window.start)
         return (
             (self.window_type is None or window.type == self.window_type)
-            and (self.start_time is None or begins_ms >= ms_from_iso(self.start_time))
-            and (self.end_time is None or begins_ms <= ms_from_iso(self.end_time))
+            and (self.start_time is None or begins_ms >= ms_from_time(self.start_time))
+            and (self.end_time is None or begins_ms <= ms_from_time(self.end_time))
         )
+
+    @property
+    def key_range(self) -> KeyRange:
+        """The range of window keys that contains every window of the filter."""
+        # The key of a month sorts before the keys of its days, and that of a day before those of its hours.
+        low = _key_at(self.window_type or "monthly", self.start_time)
+        return KeyRange(low, _key_at(self.window_type or "hourly", self.end_time))
+
+
+class UsagePosition(NamedTuple):
+    """The place of a snapshot in a list of usage, after which the next page begins."""
+
+    window_key: str
+    entity_id: str
+    resource: str
+
+    @property
+    def next_key(self) -> dict[str, str]:
+        """The position as callers get it."""
+        return {"window": self.window_key, "entity_id": self.entity_id, "resource": self.resource}
+
+
+def check_next_key(next_key: object, wanted: UsageFilter) -> UsagePosition:
+    """Return the position of a key that an earlier page of the same query has returned.
+
+    Raises:
+        ValidationError: The value is another one.
+    """
+    named = dict(next_key) if isinstance(next_key, Mapping) else {}
+    try:
+        position = UsagePosition(named.pop("window"), named.pop("entity_id"), named.pop("resource"))
+        check_entity_id(position.entity_id)
+        check_resource(position.resource)
+    except (KeyError, ValidationError):
+        position = None
+    if position is None or named or not _is_place_in(position, wanted):
+        raise ValidationError("next_key", next_key, "must be the key that an earlier page of the same query returned")
+    return position
+
+
+def _is_place_in(position: UsagePosition, wanted: UsageFilter) -> bool:
+    window = window_of_key(position.window_key) if type(position.window_key) is str else None
+    return (
+        window is not None
+        and wanted.admits(window)
+        and wanted.entity_id in (None, position.entity_id)
+        and wanted.resource in (None, position.resource)
+    )
 
 
 def check_window_type(value: object, field: str = "window_type") -> str:
@@ -115,6 +172,14 @@ def window_of_key(key: str) -> Window | None:
     except (ValidationError, OverflowError):
         return None
     return window if window.key == key else None
+
+
+def window_key_before(window: Window, window_type: str) -> str:
+    """Return the largest key of a type that sorts before the key of a window of another type."""
+    begins_ms = ms_from_iso(window.start)
+    # The key of a longer window that contains this one sorts before it. Shorter ones must begin before it.
+    is_longer = WINDOW_TYPES.index(window_type) > WINDOW_TYPES.index(window.type)
+    return window_at(window_type, begins_ms if is_longer else begins_ms - 1).key
 
 
 class UsageTotals:
@@ -151,6 +216,17 @@ def summarize(snapshots: Iterable[UsageSnapshot]) -> UsageSummary:
     totals = UsageTotals()
     totals.add(snapshots)
     return totals.summary()
+
+
+def _key_at(window_type: str, time: str | datetime | None) -> str:
+    """Return the key of the window that contains a time, "" for no time or one that no window contains."""
+    try:
+        text = "" if time is None else utc_from_ms(ms_from_time(time)).isoformat(timespec="hours")[:13]
+    except OverflowError:
+        return ""
+    # Not strftime(), which does not pad a year to four digits on every platform.
+    keys = {"hourly": f"{text}:00:00Z", "daily": text[:10], "monthly": text[:7]}
+    return keys[window_type] if text else ""
 
 
 def _window_from(window_type: str, moment: datetime) -> Window:

@@ -4,16 +4,26 @@ Versions are compared by their three numbers. Suffixes such as ``.dev3`` or ``+l
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-from zae_limiter.core.errors import IncompatibleSchemaError, ValidationError, VersionMismatchError
+from zae_limiter.core.errors import IncompatibleSchemaError, UnknownKindError, ValidationError, VersionMismatchError
 
-SCHEMA_VERSION = "1.0.0"
+SCHEMA_VERSION = "2.0.0"
 """The schema that this package reads and writes. Another major number means another layout of items."""
+
+KINDS = frozenset({"inherit"})
+"""The kinds of stored items that this package knows, beyond those that its schema has always had.
+
+Older code would misread an item of a later kind. So the version record names the kinds that a table
+stores, and a client that does not know one of them refuses the table.
+"""
+
+UPGRADE = "zae-limiter upgrade"
+"""The command that upgrades a limiter, without the options that select it."""
 
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 
@@ -35,7 +45,8 @@ class VersionRecord:
     """The versions that a table records about itself.
 
     ``audit_retention_days`` is how many days its audit events are kept, None if that was never
-    chosen.
+    chosen. ``kinds`` are the kinds of items that the table may store, each with a version that
+    knows it.
     """
 
     schema_version: str
@@ -44,6 +55,7 @@ class VersionRecord:
     updated_at: str | None = None
     updated_by: str | None = None
     audit_retention_days: int | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class Compatibility:
     """How a client fits a deployed limiter.
 
     ``needs_migration``: the items have an older layout. ``client_outdated``: they have a newer
-    layout, or the record requires a newer client. ``function_outdated``: the aggregator is older
+    layout or an unknown kind, or the record requires a newer client. ``function_outdated``: the aggregator is older
     than the client.
     """
 
@@ -96,42 +108,75 @@ def compare(record: VersionRecord, client_version: str) -> Compatibility:
     own = parse_version(SCHEMA_VERSION).major
     return Compatibility(
         needs_migration=schema < own,
-        client_outdated=schema > own or client < parse_version(record.client_min_version),
+        client_outdated=schema > own
+        or client < parse_version(record.client_min_version)
+        or unknown_kind(record.kinds) is not None,
         function_outdated=record.lambda_version is not None and parse_version(record.lambda_version) < client,
     )
 
 
-def check_schema(record: VersionRecord) -> None:
-    """Require a table whose items this package can read and write.
+def check_schema(record: VersionRecord, upgrade_command: str = UPGRADE) -> None:
+    """Require a table whose items this package can read and write; the error has the command to upgrade it.
 
     Raises:
         IncompatibleSchemaError: Its schema has another major number.
     """
-    if parse_version(record.schema_version).major != parse_version(SCHEMA_VERSION).major:
-        raise IncompatibleSchemaError(SCHEMA_VERSION, record.schema_version)
+    seen, own = parse_version(record.schema_version).major, parse_version(SCHEMA_VERSION).major
+    if seen != own:
+        raise IncompatibleSchemaError(SCHEMA_VERSION, record.schema_version, seen > own, upgrade_command)
 
 
-def check_client(record: VersionRecord, client_version: str) -> None:
-    """Require a table that this client may use.
+def unknown_kind(kinds: Mapping[str, str]) -> str | None:
+    """Return a kind of stored items that this package does not know, None if it knows all."""
+    return min(kinds.keys() - KINDS, default=None)
+
+
+def check_kinds(kinds: Mapping[str, str], client_version: str) -> None:
+    """Require a table whose kinds of items this package knows.
+
+    Raises:
+        UnknownKindError: It stores another kind.
+    """
+    unknown = unknown_kind(kinds)
+    if unknown is not None:
+        raise UnknownKindError(unknown, kinds[unknown], client_version)
+
+
+def check_kind(kind: object) -> None:
+    """Require a kind that this package knows.
+
+    Raises:
+        ValidationError: The value is something else.
+    """
+    if kind not in KINDS:
+        raise ValidationError("kind", kind, f"must be one of: {', '.join(sorted(KINDS))}")
+
+
+def check_client(record: VersionRecord, client_version: str, upgrade_command: str = UPGRADE) -> None:
+    """Require a table that this client may use; the error has the command to upgrade it.
 
     Raises:
         IncompatibleSchemaError: Its items have another layout.
+        UnknownKindError: It stores a kind of items that this package does not know.
         VersionMismatchError: It requires a newer client.
     """
-    check_schema(record)
+    check_schema(record, upgrade_command)
+    check_kinds(record.kinds, client_version)
     if compare(record, client_version).client_outdated:
         stack = record.lambda_version or record.schema_version
-        raise VersionMismatchError(client_version, stack, f"it requires client {record.client_min_version} or later")
+        reason = f"it requires client {record.client_min_version} or later"
+        raise VersionMismatchError(client_version, stack, reason, True, upgrade_command)
 
 
-def check_function(record: VersionRecord, client_version: str) -> None:
-    """Require an aggregator that is not older than the client.
+def check_function(record: VersionRecord, client_version: str, upgrade_command: str = UPGRADE) -> None:
+    """Require an aggregator that is not older than the client; the error has the command to upgrade it.
 
     Raises:
         VersionMismatchError: It is older.
     """
     if compare(record, client_version).function_outdated:
-        raise VersionMismatchError(client_version, str(record.lambda_version), "the aggregator is older")
+        version = str(record.lambda_version)
+        raise VersionMismatchError(client_version, version, "the aggregator is older", False, upgrade_command)
 
 
 def may_replace(record: VersionRecord | None, client_version: str, update: FunctionUpdate) -> bool:
@@ -149,7 +194,7 @@ def pending(targets: Sequence[str], schema_version: str | None) -> list[str]:
     """
     seen = parse_version(schema_version)
     if seen.major > parse_version(SCHEMA_VERSION).major:
-        raise IncompatibleSchemaError(SCHEMA_VERSION, str(schema_version))
+        raise IncompatibleSchemaError(SCHEMA_VERSION, str(schema_version), client_outdated=True)
     return [target for target in targets if parse_version(target) > seen]
 
 

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 from zae_limiter.core.bucket import Baseline, LimitShare
 from zae_limiter.core.config import Resolution
-from zae_limiter.core.limit import Limit, digest
+from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.limit import MAX_LIMITS, Limit, digest
 
 Amounts = Sequence[tuple[int, int]]
 """What a request takes: positions among the limits in force, and millitokens."""
@@ -62,6 +63,9 @@ def effective_limits(
     """
     if not resolution.limits:
         return None
+    if len(resolution.limits) > MAX_LIMITS:
+        reason = f"inherited from several levels, must be at most {MAX_LIMITS} limits: set fewer, or without inherit"
+        raise ValidationError("limits", len(resolution.limits), reason)
     expires = resolution.source in ("resource", "system")
     terms = _terms(resolution, resolution.limits, "", ttl_multiplier if expires else 0)
     # Return the same object if nothing changed: layouts compare limits by identity first.

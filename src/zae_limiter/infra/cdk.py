@@ -1,18 +1,20 @@
 """Define the stack of a limiter as an AWS CDK construct, over the same template.
 
-Install it with ``pip install 'zae-limiter[cdk]'``.
+The extra ``cdk`` installs the AWS CDK.
 """
 
 import tempfile
 from importlib import metadata
 from pathlib import Path
 
+from zae_limiter.installation import extra_command
+
 try:
     import aws_cdk
     from aws_cdk import aws_lambda, aws_s3_assets, cloudformation_include
     from constructs import Construct
 except ImportError as error:
-    raise ImportError("the construct needs the AWS CDK; install it with: pip install 'zae-limiter[cdk]'") from error
+    raise ImportError(f"the construct needs the AWS CDK; install it: {extra_command('cdk', 'aws-cdk-lib')}") from error
 
 from zae_limiter.infra import tags
 from zae_limiter.infra.lambda_package import build_package
@@ -43,7 +45,6 @@ class Limiter(Construct):
         Raises:
             InvalidNameError: The name of the stack is not valid for a limiter.
             ValidationError: A name that is derived from it is too long.
-            StorageError: The aggregator's package cannot be built.
         """
         super().__init__(scope, construct_id)
         chosen = options or StackOptions()

@@ -7,15 +7,17 @@ time.
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.core.local_endpoint import ENDPOINT_VARIABLE, PLACEHOLDER_KEY, STORE_VARIABLE
 from zae_limiter.core.location import DynamoLocation, dynamo_url
 from zae_limiter.infra import local_container, local_process
+from zae_limiter.infra.local_environment import server_python
 from zae_limiter.infra.local_files import CONTAINER, POLL_S, PROCESS, SHOWN_LINES, LocalFiles, LogReader, Server
 
 DEFAULT_PORT = 4566
@@ -55,6 +57,10 @@ def default_directory() -> Path:
     return Path(user_state_path("zae-limiter", appauthor=False)) / "local"
 
 
+def _ignore(_: str) -> None:
+    """Ignore a step."""
+
+
 class LocalAws:
     """The local AWS of a directory."""
 
@@ -66,19 +72,21 @@ class LocalAws:
         """The directory of its record, log and state."""
         return self._files.directory
 
-    def up(self, wanted: Wanted) -> LocalStatus:
+    def up(self, wanted: Wanted, say: Callable[[str], None] = _ignore) -> LocalStatus:
         """Start it and wait until it answers; one that already runs as requested is left alone.
+
+        The first start installs the server, and ``say`` gets each step of that.
 
         Raises:
             LocalAwsError: It cannot be started, or runs with other settings.
         """
         with self._files.changing():
-            running = self._server()
+            running = self.server()
             if running is not None:
                 _require_like(running, wanted)
                 self._await_answer(running, 0)
             else:
-                running = self._start(wanted)
+                running = self._start(wanted, say)
         return self._standing(running)
 
     def down(self, *, wipe: bool = False) -> Server | None:
@@ -88,7 +96,7 @@ class LocalAws:
             LocalAwsError: It does not stop, or its state cannot be deleted.
         """
         with self._files.changing():
-            running = self._server()
+            running = self.server()
             if running is not None:
                 self._stop(running, _STOP_S)
             self._files.forget_record()
@@ -98,7 +106,7 @@ class LocalAws:
 
     def status(self) -> LocalStatus | None:
         """Return the status of the running server, or None."""
-        running = self._server()
+        running = self.server()
         return None if running is None else self._standing(running)
 
     def logs(self, lines: int = SHOWN_LINES) -> list[str]:
@@ -121,19 +129,12 @@ class LocalAws:
             time.sleep(_FOLLOW_S)
         yield from reader.new()
 
-    def environment(self, name: str | None = None) -> dict[str, str]:
-        """Return the environment variables with which a client reaches it, and the limiter ``name`` in it.
+    def server(self) -> Server | None:
+        """Return the running server, or None.
 
         Raises:
-            LocalAwsError: It is not running.
+            LocalAwsError: A server runs, but its record is missing.
         """
-        running = self._server()
-        if running is None:
-            raise LocalAwsError("it is not running; start it: zae-limiter local up")
-        return environment_of(running, name)
-
-    def _server(self) -> Server | None:
-        """Return the running server, or None."""
         record = self._files.read_record()
         if record is not None and record.container is not None:
             return record if local_container.lives(record.container) else None
@@ -143,19 +144,20 @@ class LocalAws:
             raise LocalAwsError(f"process {self._files.pid()} is running, but its record is missing; stop it by hand")
         return record
 
-    def _start(self, wanted: Wanted) -> Server:
+    def _start(self, wanted: Wanted, say: Callable[[str], None]) -> Server:
+        python = None if wanted.in_docker else server_python(say)
         kind = CONTAINER if wanted.in_docker else PROCESS
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         server = Server(kind, wanted.port or DEFAULT_PORT, wanted.region or DEFAULT_REGION, started_at)
         said_before = self._files.turn_log()
         try:
-            if wanted.in_docker:
+            if python is None:
                 state = self._files.state / "container"
                 container = local_container.start(server, wanted.image or local_container.IMAGE, state)
                 server = replace(server, container=container)
                 self._files.write_record(server)
             else:
-                local_process.start(self._files, server)
+                local_process.start(self._files, server, python)
             self._await_answer(server, said_before)
         except BaseException:
             self._stop(server, _ABANDON_S)
@@ -190,18 +192,23 @@ class LocalAws:
         return LocalStatus(server, answers(server), None if server.container else self._files.pid())
 
 
+def default_server() -> Server:
+    """Return the server that ``up`` starts without options."""
+    return Server(PROCESS, DEFAULT_PORT, DEFAULT_REGION, "")
+
+
 def environment_of(server: Server, name: str | None = None) -> dict[str, str]:
     """Return the environment variables with which a client reaches a server; the credentials are placeholders."""
     known = {
-        "AWS_ENDPOINT_URL": server.endpoint_url,
+        ENDPOINT_VARIABLE: server.endpoint_url,
         "AWS_REGION": server.region,
         "AWS_DEFAULT_REGION": server.region,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_ACCESS_KEY_ID": PLACEHOLDER_KEY,
+        "AWS_SECRET_ACCESS_KEY": PLACEHOLDER_KEY,
     }
     if name is None:
         return known
-    return {**known, "ZAE_LIMITER_URL": dynamo_url(DynamoLocation(name, server.region, server.endpoint_url))}
+    return {**known, STORE_VARIABLE: dynamo_url(DynamoLocation(name, server.region, server.endpoint_url))}
 
 
 def session_of(server: Server) -> Any:

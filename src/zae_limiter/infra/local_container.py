@@ -1,23 +1,20 @@
 """Run the local AWS as a container of a LocalStack-compatible image, through the docker SDK."""
 
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.infra.docker_engine import SOCKET, DockerEngine, DockerUse, docker_sdk, engine_host
 from zae_limiter.infra.local_files import Server
 
 IMAGE = "ministackorg/ministack:latest"
-INSTALL = 'the docker SDK is not installed; install it: pip install "zae-limiter[local]"'
 
-_NO_ENGINE = "no docker engine answers; start one, or omit --docker to run it as a process"
+_USE = DockerUse("local", "omit --docker to run it as a process", LocalAwsError)
 _NAME = "zae-limiter-local"
 _INNER_PORT = 4566
 _KEPT_IN = "/var/lib/localstack"
-_SOCKET = Path("/var/run/docker.sock")
 _STOP_S = 30
 
 
@@ -27,9 +24,7 @@ def start(server: Server, image: str, state: Path) -> str:
     Raises:
         LocalAwsError: The SDK or the engine is missing, or the engine refuses.
     """
-    from docker.errors import APIError
-
-    with _Engine() as engine:
+    with DockerEngine(_USE) as engine:
         state.mkdir(parents=True, exist_ok=True)
         try:
             _remove_left(engine)
@@ -41,23 +36,21 @@ def start(server: Server, image: str, state: Path) -> str:
                 environment=_environment(server.region),
                 volumes=_volumes(state),
             )
-        except APIError as error:
+        except docker_sdk(_USE).errors.APIError as error:
             raise LocalAwsError(f"the docker engine refuses {image}: {error.explanation or error}") from error
         return str(started.id)
 
 
 def lives(container_id: str) -> bool:
     """Return whether the container is running; False without an engine."""
-    with suppress(LocalAwsError), _Engine() as engine:
+    with suppress(LocalAwsError), DockerEngine(_USE) as engine:
         return any(found.id == container_id for found in engine.containers.list())
     return False
 
 
 def stop(container_id: str) -> None:
     """Stop and remove the container; its volume keeps its state."""
-    from docker.errors import NotFound
-
-    with _Engine() as engine, suppress(NotFound):
+    with DockerEngine(_USE) as engine, suppress(docker_sdk(_USE).errors.NotFound):
         container = engine.containers.get(container_id)
         container.stop(timeout=_STOP_S)
         container.remove()
@@ -65,9 +58,7 @@ def stop(container_id: str) -> None:
 
 def last_lines(container_id: str, lines: int) -> list[str]:
     """Return the last lines of its log."""
-    from docker.errors import NotFound
-
-    with _Engine() as engine, suppress(NotFound):
+    with DockerEngine(_USE) as engine, suppress(docker_sdk(_USE).errors.NotFound):
         told: bytes = engine.containers.get(container_id).logs(tail=lines)
         return told.decode(errors="replace").splitlines()
     return []
@@ -75,50 +66,11 @@ def last_lines(container_id: str, lines: int) -> list[str]:
 
 def follow(container_id: str, lines: int) -> Iterator[str]:
     """Yield the last lines of its log, and new lines until it ends."""
-    from docker.errors import NotFound
-
-    with _Engine() as engine, suppress(NotFound):
+    with DockerEngine(_USE) as engine, suppress(docker_sdk(_USE).errors.NotFound):
         rest = b""
         for part in engine.containers.get(container_id).logs(stream=True, follow=True, tail=lines):
             *whole, rest = (rest + part).split(b"\n")
             yield from (line.decode(errors="replace") for line in whole)
-
-
-class _Engine:
-    """A connection to the docker engine of the environment."""
-
-    def __enter__(self) -> Any:
-        try:
-            import docker
-        except ImportError as error:
-            raise LocalAwsError(INSTALL) from error
-        _require_listener(_host())
-        try:
-            self._client = docker.from_env()
-        except docker.errors.DockerException as error:
-            raise LocalAwsError(_NO_ENGINE) from error
-        return self._client
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from docker.errors import DockerException
-
-        self._client.close()
-        if isinstance(error, DockerException):
-            raise LocalAwsError(f"the docker engine refuses: {getattr(error, 'explanation', None) or error}") from error
-
-
-def _host() -> str:
-    return os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}"
-
-
-def _require_listener(host: str) -> None:
-    """Require that the engine's socket accepts connections; otherwise the SDK would leak a socket."""
-    if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as tried:
-            try:
-                tried.connect(host.removeprefix("unix://"))
-            except OSError as error:
-                raise LocalAwsError(_NO_ENGINE) from error
 
 
 def _remove_left(engine: Any) -> None:
@@ -136,5 +88,5 @@ def _environment(region: str) -> dict[str, str]:
 def _volumes(state: Path) -> list[str]:
     kept = [f"{state}:{_KEPT_IN}"]
     # LocalStack runs Lambda functions as containers of the same engine.
-    host = _host()
-    return [*kept, f"{host.removeprefix('unix://')}:{_SOCKET}"] if host.startswith("unix://") else kept
+    host = engine_host()
+    return [*kept, f"{host.removeprefix('unix://')}:{SOCKET}"] if host.startswith("unix://") else kept

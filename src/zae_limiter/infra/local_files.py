@@ -75,7 +75,7 @@ class LocalFiles:
         """
         self._make()
         with (self.directory / "change.lock").open("a") as lock:
-            if not _locked_within(lock.fileno(), _CHANGE_S):
+            if not locked_within(lock.fileno(), _CHANGE_S):
                 raise LocalAwsError("another zae-limiter local up or down is in progress; retry when it has ended")
             yield
 
@@ -210,7 +210,8 @@ def _locked(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
-def _locked_within(descriptor: int, seconds: float) -> bool:
+def locked_within(descriptor: int, seconds: float) -> bool:
+    """Take a lock, and wait this many seconds for it; False if another process holds it longer."""
     end = time.monotonic() + seconds
     while not _locked(descriptor):
         if time.monotonic() > end:

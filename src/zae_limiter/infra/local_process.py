@@ -1,6 +1,5 @@
 """Run the local AWS as a background process: ministack, without docker. It saves its state when it is stopped."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -14,8 +13,6 @@ from pathlib import Path
 from zae_limiter.core.errors import LocalAwsError
 from zae_limiter.infra.local_files import POLL_S, LocalFiles, Server
 
-INSTALL = 'ministack is not installed; install it: pip install "zae-limiter[local]"'
-
 _KILL_S = 10.0
 
 # Writes its process id into the pid file, whose lock it has inherited, and becomes the server. The
@@ -23,17 +20,17 @@ _KILL_S = 10.0
 _LAUNCH = 'sh -c \'echo $$ >"$0"; exec "$@"\' "$@" &'
 
 # The environment variables that the server inherits: no credentials, no endpoint, no profile.
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
+# They belong to the environment of the caller, and so to the server only if it runs there.
+_OF_ENVIRONMENT = ("PYTHONPATH", "VIRTUAL_ENV")
 
 
-def start(files: LocalFiles, server: Server) -> bool:
-    """Start the server in the background; False if one is already running.
+def start(files: LocalFiles, server: Server, python: Path) -> bool:
+    """Start the server in the background with an interpreter that has it; False if one is already running.
 
     Raises:
-        LocalAwsError: ministack is not installed, or the port is in use.
+        LocalAwsError: The port is in use.
     """
-    if importlib.util.find_spec("ministack") is None:
-        raise LocalAwsError(INSTALL)
     with files.claiming() as lock:
         if lock is None:
             return False
@@ -43,8 +40,8 @@ def start(files: LocalFiles, server: Server) -> bool:
         _rewind_streams(files.state)
         with files.log.open("ab") as log:
             launched = subprocess.run(
-                ["sh", "-c", _LAUNCH, "sh", str(files.pid_file), *_command(server.port)],
-                env=_environment(files.state, server),
+                ["sh", "-c", _LAUNCH, "sh", str(files.pid_file), *_command(python, server.port)],
+                env=_environment(files.state, server, python),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -91,13 +88,14 @@ def _ends(files: LocalFiles, seconds: float) -> bool:
     return True
 
 
-def _command(port: int) -> list[str]:
-    server = [sys.executable, "-m", "hypercorn", "ministack.app:app", "--workers", "0", "--keep-alive", "75"]
+def _command(python: Path, port: int) -> list[str]:
+    server = [str(python), "-m", "hypercorn", "ministack.app:app", "--workers", "0", "--keep-alive", "75"]
     return [*server, "--bind", f"127.0.0.1:{port}", "--log-level", "INFO"]
 
 
-def _environment(state: Path, server: Server) -> dict[str, str]:
-    known = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+def _environment(state: Path, server: Server, python: Path) -> dict[str, str]:
+    passed_on = (*_PASSED_ON, *_OF_ENVIRONMENT) if python == Path(sys.executable) else _PASSED_ON
+    known = {name: os.environ[name] for name in passed_on if name in os.environ}
     kept = {"PERSIST_STATE": "1", "STATE_DIR": str(state), "S3_PERSIST": "1", "S3_DATA_DIR": str(state / "s3")}
     # Keep unused ports closed, and do not search for a container engine.
     off = {"SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0", "DOCKER_HOST": "unix:///nonexistent"}

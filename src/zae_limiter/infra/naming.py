@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Sequence
 
 from zae_limiter.core.errors import ValidationError
 
@@ -32,16 +33,6 @@ def table_name(stack_name: str) -> str:
 def function_name(stack_name: str) -> str:
     """Return the name of the aggregator's function."""
     return f"{stack_name}-aggregator"
-
-
-def dead_letter_queue_name(stack_name: str) -> str:
-    """Return the name of the queue for records that the aggregator gave up on."""
-    return f"{stack_name}-aggregator-dlq"
-
-
-def log_group_name(stack_name: str) -> str:
-    """Return the name of the aggregator's log group."""
-    return f"/aws/lambda/{function_name(stack_name)}"
 
 
 def role_name(stack_name: str, role: str, name_format: str = _PLACE) -> str:
@@ -73,13 +64,13 @@ def split_format(field: str, name_format: object) -> tuple[str, str]:
     return before, after
 
 
-def check_role_names(stack_name: str, name_format: str) -> None:
+def check_role_names(stack_name: str, name_format: str, roles: Sequence[str] = ROLES) -> None:
     """Require that IAM accepts the names of all roles.
 
     Raises:
         ValidationError: A name is too long.
     """
-    longest = max((role_name(stack_name, role, name_format) for role in ROLES), key=len)
+    longest = max((role_name(stack_name, role, name_format) for role in roles), key=len)
     _check_length("role_name_format", name_format, longest, LONGEST_ROLE_NAME)
 
 

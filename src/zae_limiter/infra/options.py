@@ -16,6 +16,31 @@ LOG_RETENTION_DAYS = (
 )
 """The retention periods that CloudWatch Logs accepts, in days."""
 
+# The template parameters that have the value of one option.
+TEXTS = {
+    "SnapshotWindows": "snapshot_windows",
+    "AlarmSnsTopicArn": "alarm_sns_topic",
+    "AggregatorRoleArn": "aggregator_role_arn",
+}
+FLAGS = {
+    "EnableDeletionProtection": "enable_deletion_protection",
+    "EnableAggregator": "enable_aggregator",
+    "EnableTracing": "enable_tracing",
+    "EnableAlarms": "enable_alarms",
+    "EnableAuditArchival": "enable_audit_archival",
+    "CreateIam": "create_iam",
+    "CreateIamRoles": "create_iam_roles",
+}
+NUMBERS = {
+    "PitrRecoveryDays": "pitr_recovery_days",
+    "UsageRetentionDays": "usage_retention_days",
+    "AuditRetentionDays": "audit_retention_days",
+    "LambdaTimeout": "lambda_timeout",
+    "LambdaMemory": "lambda_memory",
+    "LogRetentionDays": "log_retention_days",
+    "AuditArchiveGlacierDays": "audit_archive_glacier_days",
+}
+
 _MOST_DAYS = 3650
 _MOST_TAGS = 40
 _BOUNDS = {
@@ -104,24 +129,11 @@ def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
     boundary = options.permission_boundary or ""
     by_arn = boundary.startswith("arn:")
     return {
-        "PitrRecoveryDays": str(options.pitr_recovery_days),
-        "EnableDeletionProtection": _flag(options.enable_deletion_protection),
-        "EnableAggregator": _flag(options.enable_aggregator),
+        **{parameter: getattr(options, option) or "" for parameter, option in TEXTS.items()},
+        **{parameter: "true" if getattr(options, option) else "false" for parameter, option in FLAGS.items()},
+        **{parameter: str(getattr(options, option)) for parameter, option in NUMBERS.items()},
         "SnapshotWindows": ",".join(windows(options.snapshot_windows)),
-        "UsageRetentionDays": str(options.usage_retention_days),
-        "AuditRetentionDays": str(options.audit_retention_days),
-        "LambdaTimeout": str(options.lambda_timeout),
-        "LambdaMemory": str(options.lambda_memory),
-        "EnableTracing": _flag(options.enable_tracing),
-        "LogRetentionDays": str(options.log_retention_days),
-        "EnableAlarms": _flag(options.enable_alarms),
-        "AlarmSnsTopicArn": options.alarm_sns_topic or "",
         "DurationAlarmThresholdMs": str(options.lambda_timeout * options.lambda_duration_threshold_pct * 10),
-        "EnableAuditArchival": _flag(options.enable_audit_archival),
-        "AuditArchiveGlacierDays": str(options.audit_archive_glacier_days),
-        "CreateIam": _flag(options.create_iam),
-        "CreateIamRoles": _flag(options.create_iam_roles),
-        "AggregatorRoleArn": options.aggregator_role_arn or "",
         "RoleNamePrefix": role_prefix,
         "RoleNameSuffix": role_suffix,
         "PolicyNamePrefix": policy_prefix,
@@ -134,10 +146,6 @@ def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
 def windows(text: str) -> tuple[str, ...]:
     """Return the window types in a text, without duplicates."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _check_flags(options: StackOptions) -> None:
@@ -186,8 +194,8 @@ def _check_iam(options: StackOptions) -> None:
     if options.create_iam:
         return
     if options.create_iam_roles:
-        reason = "roles cannot be created with create_iam=False; omit one of the two options"
+        reason = "roles need create_iam=True: pass it, or pass create_iam_roles=False"
         raise ValidationError("create_iam_roles", options.create_iam_roles, reason)
     if options.enable_aggregator and options.aggregator_role_arn is None:
-        reason = "the aggregator needs a role: pass aggregator_role_arn, or pass enable_aggregator=False"
+        reason = "the aggregator needs a role: pass aggregator_role_arn, create_iam=True or enable_aggregator=False"
         raise ValidationError("create_iam", options.create_iam, reason)

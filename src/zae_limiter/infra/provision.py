@@ -4,23 +4,31 @@ from dataclasses import dataclass
 
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction
+from zae_limiter.infra.given_options import GivenOptions
 from zae_limiter.infra.lambda_package import build_package
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.infra.progress import StackStep, next_step
-from zae_limiter.infra.stack import Stack, StackListener, StackState, ignore
+from zae_limiter.infra.stack import Stack, StackListener, ignore
+from zae_limiter.infra.stack_state import StackState
 
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """A deployed limiter, and what was changed."""
+    """A deployed limiter with its options, and what was changed."""
 
     state: StackState
+    options: StackOptions
     stack_changed: bool
     code_changed: bool
 
 
 def provide(
-    name: str, clients: Clients, options: StackOptions, listener: StackListener = ignore, *, keep_code: bool = False
+    name: str,
+    clients: Clients,
+    options: StackOptions | GivenOptions,
+    listener: StackListener = ignore,
+    *,
+    keep_code: bool = False,
 ) -> Provided:
     """Create or update the stack, and upload this installation's aggregator code; a repeated call changes nothing.
 
@@ -28,15 +36,16 @@ def provide(
 
     Raises:
         InvalidNameError: The name is not a valid stack name.
-        ValidationError: A name that is derived from it is too long.
-        StorageError: The aggregator's package cannot be built, or there are no credentials. Nothing was created.
+        ValidationError: An option contradicts another one, or a name that is derived from it is too long.
+        StorageError: There are no credentials. Nothing was created.
         StackOperationError: AWS refuses the call, or an operation failed; the message has the reason.
     """
     stack = Stack(name, clients)
-    package = build_package() if options.enable_aggregator and not keep_code else None
+    after = stack.options_after(options, stack.own(stack.wait(listener)))
+    package = build_package() if after.enable_aggregator and not keep_code else None
     done = stack.deploy(options, listener)
     uploaded = package is not None and AggregatorFunction(name, clients).upload(package)
-    return Provided(done.state, done.changed, uploaded)
+    return Provided(done.state, after, done.changed, uploaded)
 
 
 def provide_missing(name: str, clients: Clients, listener: StackListener = ignore) -> bool:
@@ -47,7 +56,7 @@ def provide_missing(name: str, clients: Clients, listener: StackListener = ignor
 
     Raises:
         InvalidNameError: The name is not a valid stack name.
-        StorageError: The aggregator's package cannot be built, or there are no credentials. Nothing was created.
+        StorageError: There are no credentials. Nothing was created.
         StackOperationError: AWS refuses the call, or an operation failed; the message has the reason.
     """
     stack = Stack(name, clients)
@@ -62,12 +71,14 @@ def provide_missing(name: str, clients: Clients, listener: StackListener = ignor
     return True
 
 
-def update_code(name: str, clients: Clients) -> bool | None:
+def update_code(name: str, clients: Clients, *, force: bool = False) -> bool | None:
     """Upload this installation's code to the aggregator; False if it has it already, None if there is no aggregator.
 
+    With ``force`` the code is uploaded even if the aggregator has it already.
+
     Raises:
-        StorageError: The aggregator's package cannot be built, or there are no credentials.
+        StorageError: There are no credentials.
         StackOperationError: AWS refuses the call, or the function does not start; the message has the reason.
     """
     function = AggregatorFunction(name, clients)
-    return None if function.code_sha256() is None else function.upload(build_package())
+    return None if function.code_sha256() is None else function.upload(build_package(), force=force)

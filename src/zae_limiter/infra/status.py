@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 from zae_limiter.core.errors import StackOperationError
 from zae_limiter.infra.clients import Clients
-from zae_limiter.infra.stack import Stack, StackState, TableFacts
+from zae_limiter.infra.stack import Stack
+from zae_limiter.infra.stack_state import StackState, TableFacts
 
 T = TypeVar("T")
 

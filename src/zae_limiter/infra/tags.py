@@ -12,7 +12,10 @@ LAMBDA_VERSION = f"{TAG_PREFIX}lambda-version"
 SCHEMA = f"{TAG_PREFIX}schema-version"
 
 LIMITER = "limiter"
-"""The type of a stack with limits; load tests have another type."""
+"""The type of a stack with limits."""
+
+LOAD_TEST = "load-test"
+"""The type of a stack that runs load tests of a limiter."""
 
 _DESCRIPTION = "zae-limiter:"
 
@@ -28,6 +31,11 @@ def limiter_tags(name: str, version: str, chosen: Mapping[str, str]) -> dict[str
         LAMBDA_VERSION: version,
         SCHEMA: SCHEMA_VERSION,
     }
+
+
+def load_test_tags(limiter_name: str, version: str) -> dict[str, str]:
+    """Return the tags of a stack that tests the limiter with this name."""
+    return {NAME: limiter_name, TYPE: LOAD_TEST, VERSION: version}
 
 
 def stack_type(name: str, said: Mapping[str, str], description: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Read the CloudFormation template of a stack."""
+"""Read the CloudFormation templates of stacks."""
 
 from importlib import resources
 
@@ -8,4 +8,13 @@ MOST_BYTES = 51_200
 
 def limiter_template() -> str:
     """Return the template whose parameters ``StackOptions`` provides."""
-    return resources.files("zae_limiter.infra").joinpath("templates", "limiter.yaml").read_text(encoding="utf-8")
+    return _read("limiter.yaml")
+
+
+def load_template() -> str:
+    """Return the template of load tests, whose parameters ``LoadOptions`` provides."""
+    return _read("load.yaml")
+
+
+def _read(name: str) -> str:
+    return resources.files("zae_limiter.infra").joinpath("templates", name).read_text(encoding="utf-8")

@@ -8,11 +8,12 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
+from zae_limiter.runtime import Shared
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
@@ -25,17 +26,41 @@ U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 
 
-class Shared(Protocol[T_co]):
-    """A result that a thread sets once; any number of callers may wait for it."""
+class Done:
+    """The awaitable result of a call that has already taken effect."""
 
-    def done(self) -> bool:
-        """Return whether there is a result."""
+    __slots__ = ()
 
-    def result(self, within_s: float | None = None) -> T_co:
-        """Return the result, or raise the error."""
+    def __await__(self) -> Generator[None, None, None]:
+        """Return at once."""
+        yield from ()
 
-    def when_done(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` once there is a result, from any thread."""
+
+DONE = Done()
+"""Returned by a method that never waits but may be awaited, so that a forgotten ``await`` loses nothing."""
+
+
+class WithGuard:
+    """The base of a lease: `with` raises an error that shows the correct line."""
+
+    __slots__ = ()
+
+    # Hidden from type checkers, which report the wrong statement by themselves.
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> None:
+            """Raise TypeError."""
+            raise TypeError("a Lease needs `async with`. Write: async with limiter.acquire(...) as lease:")
+
+        def __exit__(self, *error: object) -> None:
+            """Do nothing: Python looks this method up before it enters."""
+
+
+class Completable(Protocol[T_co]):
+    """Work that a cancelled caller must not stop."""
+
+    async def complete(self) -> T_co:
+        """Do the work."""
 
 
 class Parallel:
@@ -214,23 +239,23 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
         _thread.start_new_thread(call, args)
 
 
-async def finish(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-    """Run a call once, to its end, even if the caller is cancelled; the caller is cancelled after that.
+async def finish(work: Completable[T]) -> T:
+    """Complete work once, to its end, even if the caller is cancelled; the caller is cancelled after that.
 
-    The call starts in the next iteration of the loop.
+    The work starts in the next iteration of the loop.
     """
     # Requested first: if no loop runs any more, no coroutine is made that would never be awaited.
     loop = asyncio.get_running_loop()
-    detached = _Detached(_awaited(call, *args), loop)
+    detached = _Detached(_completed(work), loop)
     detached.start()
-    cancellation = await detached.ended()
-    if cancellation is not None:
-        raise cancellation from detached.failure
-    return detached.result()
+    return detached.result(await detached.ended())
 
 
 async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call as `finish` does, but start it immediately; a call that never waits needs no iteration of the loop."""
+    """Run a call to its end as `finish` does, but start it immediately.
+
+    A call that never waits needs no iteration of the loop.
+    """
     loop = asyncio.get_running_loop()
     coroutine = _awaited(call)
     # The first step runs in the caller's task. A coroutine that has to wait continues outside of it.
@@ -240,10 +265,7 @@ async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
         return cast("T", end.value)
     detached = _Detached(coroutine, loop)
     detached.resume_after(pending)
-    cancellation = await detached.ended()
-    if cancellation is not None:
-        raise cancellation from detached.failure
-    return detached.result()
+    return detached.result(await detached.ended())
 
 
 async def shared(result: Shared[T], within_s: float) -> T:
@@ -254,16 +276,18 @@ async def shared(result: Shared[T], within_s: float) -> T:
     """
     if not result.done():
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
+        ended: Slot[None] = Slot()
 
         def wake() -> None:
             # Raises RuntimeError if the loop was closed before the call ended.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_wake, ended)
+                loop.call_soon_threadsafe(ended.set, None)
 
         result.when_done(wake)
-        async with asyncio.timeout(within_s):
-            await ended
+        # asyncio.timeout() works only inside a task, and the caller may be a detached coroutine.
+        await ended.wait(within_s)
+        if not result.done():
+            raise TimeoutError(f"no result within {within_s} s")
     return result.result(0)
 
 
@@ -341,8 +365,10 @@ class _Detached(Generic[T]):
         watch.seen.pop(self, None)
         return cancellation
 
-    def result(self) -> T:
-        """Return the result of the coroutine, or raise its error."""
+    def result(self, cancellation: asyncio.CancelledError | None = None) -> T:
+        """Return the result of the coroutine, or raise its error; the cancellation of a waiter is raised instead."""
+        if cancellation is not None:
+            raise cancellation from self.failure
         if self.failure is not None:
             raise self.failure
         return cast("T", self._result)
@@ -434,9 +460,13 @@ def _watch_of(loop: asyncio.AbstractEventLoop) -> _Watch:
     return watch
 
 
-async def _awaited(call: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
     """Make the call inside the task, so that an error raised before the first `await` is raised there too."""
-    return await call(*args)
+    return await call()
+
+
+async def _completed(work: Completable[T]) -> T:
+    return await work.complete()
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:

@@ -15,10 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.process import renew_in_copies
+from zae_limiter.runtime import Shared
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
@@ -30,6 +31,9 @@ _LOOK_S = 0.5
 _IDLE_S = 30.0
 """A pool thread ends after this many seconds without a call."""
 
+DONE = None
+"""Returned by a method whose asynchronous form may be awaited."""
+
 Lock = threading.Lock
 Mutex = threading.Lock
 
@@ -37,6 +41,22 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
+
+
+class WithGuard:
+    """The base of a lease: `async with` raises an error that shows the correct line."""
+
+    __slots__ = ()
+
+    # Hidden from type checkers, which report the wrong statement by themselves.
+    if not TYPE_CHECKING:
+
+        def __aenter__(self) -> None:
+            """Raise TypeError."""
+            raise TypeError("a SyncLease needs `with`. Write: with limiter.acquire(...) as lease:")
+
+        def __aexit__(self, *error: object) -> None:
+            """Do nothing: Python looks this method up before it enters."""
 
 
 class Promise(Generic[T]):
@@ -93,17 +113,11 @@ class Promise(Generic[T]):
         self._gate.release()
 
 
-class Shared(Protocol[T_co]):
-    """A result that a thread sets once; any number of callers may wait for it."""
+class Completable(Protocol[T_co]):
+    """Work that a cancelled caller must not stop."""
 
-    def done(self) -> bool:
-        """Return whether there is a result."""
-
-    def result(self, within_s: float | None = None) -> T_co:
-        """Return the result, or raise the error."""
-
-    def when_done(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` once there is a result, from any thread."""
+    def complete(self) -> T_co:
+        """Do the work."""
 
 
 class Parallel:
@@ -384,9 +398,9 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
         _thread.start_new_thread(call, args)
 
 
-def finish(call: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Make the call; a thread cannot be cancelled."""
-    return call(*args)
+def finish(work: Completable[T]) -> T:
+    """Complete work; a thread cannot be cancelled."""
+    return work.complete()
 
 
 def finish_in_place(call: Callable[[], T]) -> T:

@@ -40,6 +40,7 @@ CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD})
 CONFIG_VERSION = "config_version"
 ON_UNAVAILABLE = "on_unavailable"
 DELETED = "deleted"
+INHERIT = "inherit"
 
 _BUCKET_PREFIX = "b_"
 _CONFIG_PREFIX = "l_"

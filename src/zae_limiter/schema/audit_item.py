@@ -5,7 +5,7 @@ An event is always written in one transaction with the change that it records.
 
 from typing import Any
 
-from zae_limiter.core.audit import AuditAction, AuditEvent
+from zae_limiter.core.audit import AuditEvent, known_action
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import ItemAbsent, Key, Put, Query
@@ -35,7 +35,7 @@ def to_item(namespace_id: str, event: AuditEvent, ttl_s: int | None) -> dict[str
         _PRINCIPAL: event.principal,
         attributes.RESOURCE: event.resource,
         _DETAILS: dict(event.details),
-        **keys.gsi4_attributes(pk),
+        **keys.gsi4_attributes(pk, keys.gsi4_sk_audit(event.event_id)),
     }
     return item if ttl_s is None else item | {attributes.TTL: ttl_s}
 
@@ -46,11 +46,10 @@ def from_item(item: Item) -> AuditEvent:
     Raises:
         CorruptItemError: The item is damaged.
     """
-    action = fields.text(item, _ACTION)
     return AuditEvent(
         event_id=fields.text(item, _EVENT_ID),
         timestamp=fields.text(item, _TIMESTAMP),
-        action=AuditAction(action) if action in set(AuditAction) else action,
+        action=known_action(fields.text(item, _ACTION)),
         entity_id=fields.text(item, attributes.ENTITY_ID),
         principal=fields.optional_text(item, _PRINCIPAL),
         resource=fields.optional_text(item, attributes.RESOURCE),

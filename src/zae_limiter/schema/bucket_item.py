@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from zae_limiter.core.errors import CorruptItemError, ValidationError
+from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.shard_totals import ShardHolding, available, fold
@@ -144,7 +144,7 @@ def stored_layout_of(item: Item, terms: EffectiveLimits | None = None) -> Stored
     try:
         layout = _parse(item, terms or NO_LIMITS)
         _numbers(layout, item)
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
     return layout
 

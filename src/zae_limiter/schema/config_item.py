@@ -75,6 +75,8 @@ def to_item(place: ConfigPlace, record: ConfigRecord) -> dict[str, Any]:
         item["GSI3SK"] = keys.gsi3_sk_entity(place.entity_id)
     if record.on_unavailable is not None:
         item[attributes.ON_UNAVAILABLE] = record.on_unavailable.value
+    if record.inherit:
+        item[attributes.INHERIT] = True
     for limit in record.limits:
         item |= _limit_attributes(limit)
     return item
@@ -90,7 +92,7 @@ def from_item(item: Item) -> ConfigRecord:
     if fields.flag(item, attributes.DELETED):
         return ConfigRecord((), version, deleted=True)
     on_unavailable = fields.optional_choice(item, attributes.ON_UNAVAILABLE, OnUnavailable)
-    return ConfigRecord(_limits_of(item), version, on_unavailable)
+    return ConfigRecord(_limits_of(item), version, on_unavailable, inherit=fields.flag(item, attributes.INHERIT))
 
 
 def write(
@@ -98,9 +100,10 @@ def write(
     limits: Sequence[Limit],
     seen: ConfigRecord | None,
     on_unavailable: OnUnavailable | None = None,
+    inherit: bool = False,
 ) -> Put:
     """Set the limits of a place whose record was ``seen``, None if there was none."""
-    record = ConfigRecord(tuple(limits), _next_version(seen), on_unavailable)
+    record = ConfigRecord(tuple(limits), _next_version(seen), on_unavailable, inherit=inherit)
     return Put(to_item(place, record), _unchanged_since(seen))
 
 

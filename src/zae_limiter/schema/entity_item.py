@@ -7,7 +7,7 @@ notices if an entity was deleted and created again with another parent or cascad
 from typing import Any
 
 from zae_limiter.core.config import EntityFacts
-from zae_limiter.core.entity import Entity
+from zae_limiter.core.entity import Entity, flat_metadata, metadata_text, nested_metadata
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import (
@@ -24,6 +24,9 @@ from zae_limiter.schema.operations import (
 )
 
 _CHILDREN = "children"
+_METADATA = "metadata"
+# Text, because a number of DynamoDB has fewer exponents than a float. Versions before it read the map alone.
+_NESTED_METADATA = "metadata_json"
 
 
 def key(namespace_id: str, entity_id: str) -> Key:
@@ -34,12 +37,16 @@ def key(namespace_id: str, entity_id: str) -> Key:
 def to_item(namespace_id: str, entity: Entity, version: int) -> dict[str, Any]:
     """Return the item of an entity."""
     item = _bare_item(namespace_id, entity.id, version) | {
+        "GSI4SK": keys.gsi4_sk_entity(entity.id),
         "name": entity.name,
         attributes.PARENT_ID: entity.parent_id,
         attributes.CASCADE: entity.cascade,
-        "metadata": dict(entity.metadata),
+        _METADATA: flat_metadata(entity.metadata),
         "created_at": entity.created_at,
     }
+    nested = nested_metadata(entity.metadata)
+    if nested:
+        item[_NESTED_METADATA] = metadata_text(nested)
     if entity.parent_id is not None:
         item["GSI1PK"] = keys.gsi1_pk_parent(namespace_id, entity.parent_id)
         item["GSI1SK"] = keys.gsi1_sk_child(entity.id)
@@ -59,7 +66,7 @@ def from_item(item: Item) -> Entity | None:
         name=fields.optional_text(item, "name"),
         parent_id=fields.optional_text(item, attributes.PARENT_ID),
         cascade=fields.flag(item, attributes.CASCADE),
-        metadata=fields.mapping(item, "metadata"),
+        metadata=fields.mapping(item, _METADATA) | fields.json_object(item, _NESTED_METADATA),
         created_at=fields.optional_text(item, "created_at"),
     )
 
@@ -120,6 +127,7 @@ def children_of(item: Item) -> int:
 def _bare_item(namespace_id: str, entity_id: str, version: int) -> dict[str, Any]:
     pk, sk = key(namespace_id, entity_id)
     item: dict[str, Any] = {"PK": pk, "SK": sk, attributes.ENTITY_ID: entity_id, attributes.CONFIG_VERSION: version}
+    # A tombstone keeps this sort key, so that no list of entities contains it.
     return item | keys.gsi4_attributes(pk)
 
 

@@ -4,6 +4,7 @@ Every reader raises ``CorruptItemError`` with the item and the attribute if the 
 Attributes that are not read are ignored, so a newer version may add some.
 """
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NoReturn, TypeVar
@@ -52,6 +53,19 @@ def mapping(item: Item, name: str) -> dict[str, Any]:
     return dict(found) if isinstance(found, Mapping) else damaged(item, name, "a map")
 
 
+def json_object(item: Item, name: str) -> dict[str, Any]:
+    """Return the dictionary of a JSON text, empty if it is None or absent."""
+    found = optional_text(item, name)
+    if found is None:
+        return {}
+    try:
+        value = json.loads(found, parse_constant=_refuse_constant)
+    # A forged text may be nested too deeply for the parser.
+    except (ValueError, RecursionError):
+        value = None
+    return value if type(value) is dict else damaged(item, name, "a JSON object")
+
+
 def optional_choice(item: Item, name: str, choices: type[_Choice]) -> _Choice | None:
     """Return a member of an enumeration, None if it is None or absent."""
     found = optional_text(item, name)
@@ -76,3 +90,8 @@ def damaged(item: Item, name: str, wanted: str) -> NoReturn:
 def location(item: Item) -> str:
     """Return a description of an item: its key."""
     return f"{item.get('PK')} {item.get('SK')}"
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    """Refuse NaN and infinities, which JSON does not have and this package never writes."""
+    raise ValueError(constant)

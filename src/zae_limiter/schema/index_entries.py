@@ -7,7 +7,7 @@ entry carries and IAM protects.
 """
 
 from zae_limiter.core.outcome import Item
-from zae_limiter.schema import keys
+from zae_limiter.schema import keys, namespace_lists
 from zae_limiter.schema.operations import Key
 
 
@@ -27,7 +27,14 @@ def is_genuine(index: str, entry: Item) -> bool:
         case "GSI3":
             return (partition, sort) == _in_entity(Key(pk, sk))
         case _:
-            return bool(keys.parse_namespace_id(pk) == partition)
+            # The tombstone of an entity, and items of an older layout, have their partition key as sort key.
+            sorts = (namespace_lists.sort_key(Key(pk, sk)), keys.gsi4_sk(pk))
+            return is_in_namespace(index, entry) and sort in sorts
+
+
+def is_in_namespace(index: str, entry: Item) -> bool:
+    """Return whether an entry of GSI4 is an item of the namespace it was found in, whatever its sort key."""
+    return bool(keys.parse_namespace_id(entry["PK"]) == entry[f"{index}PK"])
 
 
 def _is_child(key: Key, partition: str, sort: str) -> bool:

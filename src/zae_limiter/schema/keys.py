@@ -1,7 +1,8 @@
 """Build the primary keys and index keys of every record, and parse those that are read back.
 
-Names never contain ``#`` and namespace ids never contain ``/``, so every key can be parsed. A
-parser returns None for a key of another kind.
+Names never contain ``#`` and namespace ids never contain ``/``, so every key can be parsed. Other
+names may contain ``/``: only the first one ends the namespace id. A parser returns None for a key
+of another kind.
 """
 
 from typing import NamedTuple
@@ -29,6 +30,8 @@ SK_NSID_PREFIX = "#NSID#"
 GSI_BUCKET_PREFIX = _BUCKET
 GSI_USAGE_PREFIX = _USAGE
 GSI_CHILD_PREFIX = _CHILD
+GSI_ENTITY_PREFIX = _ENTITY
+GSI_AUDIT_PREFIX = _AUDIT
 
 
 class BucketKey(NamedTuple):
@@ -260,7 +263,7 @@ def gsi3_sk_bucket_prefix(resource: str) -> str:
     return f"{_BUCKET}{resource}#"
 
 
-# --- GSI4: everything of a namespace ----------------------------------------------------------------------------------
+# --- GSI4: everything of a namespace, and its lists -------------------------------------------------------------------
 
 
 def gsi4_pk(namespace_id: str) -> str:
@@ -269,13 +272,32 @@ def gsi4_pk(namespace_id: str) -> str:
 
 
 def gsi4_sk(pk: str) -> str:
-    """Return the index sort key of any item: its partition key."""
+    """Return the index sort key of an item that no list of a namespace contains: its partition key."""
     return pk
 
 
-def gsi4_attributes(pk: str) -> dict[str, str]:
-    """Return the two attributes of every item by which a purge of its namespace finds it."""
-    return {"GSI4PK": pk.partition("/")[0], "GSI4SK": pk}
+def gsi4_sk_entity(entity_id: str) -> str:
+    """Return the index sort key of an entity, by which the entities of a namespace are listed."""
+    return f"{_ENTITY}{entity_id}"
+
+
+def gsi4_sk_audit(event_id: str) -> str:
+    """Return the index sort key of an audit event, which sorts by time within the namespace."""
+    return f"{_AUDIT}{event_id}"
+
+
+def gsi4_sk_usage(window_key: str, entity_id: str, resource: str) -> str:
+    """Return the index sort key of a usage snapshot, which sorts by time within the namespace."""
+    return f"{_USAGE}{window_key}#{entity_id}#{resource}"
+
+
+def gsi4_attributes(pk: str, sort: str | None = None) -> dict[str, str]:
+    """Return the two attributes of every item by which a purge of its namespace finds it.
+
+    ``sort`` is the sort key of an item that a list of the namespace contains, None for another
+    item.
+    """
+    return {"GSI4PK": pk.partition("/")[0], "GSI4SK": gsi4_sk(pk) if sort is None else sort}
 
 
 # --- parsing ----------------------------------------------------------------------------------------------------------

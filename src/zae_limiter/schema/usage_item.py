@@ -123,6 +123,7 @@ def _not_counted(marker: str) -> tuple[Condition, ...]:
 
 def _description(usage: AddUsage, key: Key) -> dict[str, str]:
     bucket, window = usage.bucket, usage.window
+    listed = keys.gsi4_sk_usage(window.key, bucket.entity_id, bucket.resource)
     return {
         attributes.ENTITY_ID: bucket.entity_id,
         attributes.RESOURCE: bucket.resource,
@@ -131,5 +132,5 @@ def _description(usage: AddUsage, key: Key) -> dict[str, str]:
         "window_end": window.end,
         "GSI2PK": keys.gsi2_pk_resource(bucket.namespace_id, bucket.resource),
         "GSI2SK": keys.gsi2_sk_usage(window.key, bucket.entity_id),
-        **keys.gsi4_attributes(key.pk),
+        **keys.gsi4_attributes(key.pk, listed),
     }

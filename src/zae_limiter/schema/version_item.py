@@ -1,17 +1,19 @@
 """Convert the version record of a table to an item and back, and describe its writes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.version import VersionRecord
 from zae_limiter.schema import fields, keys
-from zae_limiter.schema.operations import Equals, ItemAbsent, Key, Put, Update
+from zae_limiter.schema.operations import Equals, ItemAbsent, ItemExists, Key, Put, Update
 
 _SCHEMA_VERSION = "schema_version"
 _TEXTS = ("lambda_version", "client_min_version", "updated_at", "updated_by")
 _RETENTION = "audit_retention_days"
 _OPTIONAL = (*_TEXTS, _RETENTION)
+_KIND = "kind_"
 
 
 def key(namespace_id: str = RESERVED_NAMESPACE) -> Key:
@@ -23,7 +25,8 @@ def to_item(record: VersionRecord) -> dict[str, Any]:
     """Return the item of a version record."""
     pk, sk = key()
     known = {name: getattr(record, name) for name in _OPTIONAL}
-    return {"PK": pk, "SK": sk, _SCHEMA_VERSION: record.schema_version, **known, **keys.gsi4_attributes(pk)}
+    item = {"PK": pk, "SK": sk, _SCHEMA_VERSION: record.schema_version, **known, **keys.gsi4_attributes(pk)}
+    return item | _kind_attributes(record.kinds)
 
 
 def from_item(item: Item) -> VersionRecord:
@@ -34,7 +37,17 @@ def from_item(item: Item) -> VersionRecord:
     """
     known = {name: fields.optional_text(item, name) for name in _TEXTS}
     retention_days = fields.optional_number(item, _RETENTION)
-    return VersionRecord(fields.text(item, _SCHEMA_VERSION), **known, audit_retention_days=retention_days)
+    version = fields.text(item, _SCHEMA_VERSION)
+    return VersionRecord(version, **known, audit_retention_days=retention_days, kinds=kinds_of(item))
+
+
+def kinds_of(item: Item) -> dict[str, str]:
+    """Return the kinds of items that the table of a version record may store, each with a version that knows it.
+
+    Raises:
+        CorruptItemError: The item is damaged.
+    """
+    return {name.removeprefix(_KIND): fields.text(item, name) for name in item if name.startswith(_KIND)}
 
 
 def create(record: VersionRecord) -> Put:
@@ -47,3 +60,13 @@ def replace(record: VersionRecord, seen: VersionRecord) -> Update:
     names = (_SCHEMA_VERSION, *_OPTIONAL)
     changed = {name: getattr(record, name) for name in names if getattr(record, name) != getattr(seen, name)}
     return Update(key(), set=changed, when=(Equals(_SCHEMA_VERSION, seen.schema_version),))
+
+
+def allow(kind: str, record: VersionRecord) -> Update:
+    """Allow a kind of items, as ``record`` does. Each kind has its own attribute, so none is lost to a race."""
+    changes = {"updated_at": record.updated_at, "updated_by": record.updated_by}
+    return Update(key(), set=_kind_attributes({kind: record.kinds[kind]}) | changes, when=(ItemExists(),))
+
+
+def _kind_attributes(kinds: Mapping[str, str]) -> dict[str, str]:
+    return {f"{_KIND}{name}": version for name, version in kinds.items()}

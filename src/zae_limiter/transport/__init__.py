@@ -1,14 +1,22 @@
 """Sends one signed DynamoDB request: one module for asyncio, one for threads, and here what both share."""
 
+from zae_limiter.aws.account import Account
 from zae_limiter.aws.key_renewal import KeyRenewal
-from zae_limiter.clock import ServerClock
+from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.process import renew_in_copies
 
 
 class RestorableTransport:
-    """The part of a transport that a restored copy of the process needs."""
+    """The account and the clocks of a transport, and their renewal in a restored copy of the process."""
 
-    _server: ServerClock
-    _keys: KeyRenewal
+    def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
+        self._account = account
+        self._clock = clock
+        self._monotonic_s = clock.monotonic_s
+        self._server = server
+        self._closed = False
+        self._keys = KeyRenewal(account, clock.monotonic_s)
+        renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
         """Drop connections, forget the server's time and check credentials, in a restored copy of the process.

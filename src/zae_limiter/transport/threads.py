@@ -15,12 +15,10 @@ from itertools import count
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter.aws.account import Account
-from zae_limiter.aws.key_renewal import KeyRenewal
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.aws.shared_call import SharedResult
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.outcome import Unavailable
-from zae_limiter.process import renew_in_copies
 from zae_limiter.tables.dynamodb.http_parser import BrokenResponseError, HttpResponse, HttpResponseReader
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 from zae_limiter.tables.dynamodb.signing import Endpoint, Signer
@@ -42,14 +40,8 @@ class Transport(RestorableTransport):
     """Makes calls to one endpoint, over at most 64 connections."""
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
-        self._account = account
-        self._clock = clock
-        self._monotonic_s = clock.monotonic_s
-        self._server = server
         self._pool = _Pool(account.tls, clock)
-        self._closed = False
-        self._keys = KeyRenewal(account, clock.monotonic_s)
-        renew_in_copies(self)
+        super().__init__(account, clock, server)
 
     def call(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
         """Send one request, once; ``until_s`` is the deadline by the monotonic clock."""

@@ -3,7 +3,7 @@
 from html import escape
 
 from zae_limiter.visualization.series import Series
-from zae_limiter.visualization.wording import percent, whole_number, window_name
+from zae_limiter.visualization.wording import amount_of, percent, window_name
 
 _MOST_WINDOWS = 4
 
@@ -33,5 +33,5 @@ def _row(series: Series, place: int, longest: int) -> str:
     return (
         f'<div data-window="{window.start}"><span>{window_name(window.type, window.start)}</span>'
         f'<div class="track" aria-hidden="true">{bars}{mark}</div>'
-        f"<strong>{whole_number(amount)} {escape(series.noun)}{share}</strong></div>"
+        f"<strong>{escape(amount_of(amount, series.noun))}{share}</strong></div>"
     )

@@ -1,15 +1,13 @@
 """Format usage as a self-contained HTML page: charts, totals and numbers, without external resources."""
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.chart import COLOURS, chart_of
+from zae_limiter.visualization.document import Document, facts_list, table_card
 from zae_limiter.visualization.series import LimitsInForce, Series, SeriesBounds, series_of, whose
-from zae_limiter.visualization.style import SCRIPT, STYLE
 from zae_limiter.visualization.summary import Sums, sums_of
 from zae_limiter.visualization.table import NOTHING, Rows, rows_of
 from zae_limiter.visualization.wording import (
@@ -29,6 +27,7 @@ _BOUNDS = SeriesBounds(windows=24 * 31, parts=COLOURS)
 _READABLE = 100_000
 # Browsers scroll through this many rows without delay.
 _MOST_ROWS = 5_000
+_NOTE = "All times are UTC; the last window may be incomplete."
 
 GENERATOR = '<meta name="generator" content="zae-limiter usage">'
 """Identifies a page that was written by this module."""
@@ -62,30 +61,7 @@ class HtmlFormatter:
         sums = map(_in_all, sums_of(snapshots)) if self.summed else ()
         charts = map(_card, series_of(snapshots, _BOUNDS, self.limits))
         shown = [*sums, *charts, _numbers(snapshots)] if snapshots else [_NOTHING]
-        return "\n".join([*self._head(), *self._top(), *shown, *self._foot()])
-
-    def _head(self) -> list[str]:
-        return [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            GENERATOR,
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="robots" content="noindex">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(self.title)}</title>",
-            f"<style>\n{STYLE}\n</style>\n</head>\n<body>\n<main>",
-        ]
-
-    def _top(self) -> list[str]:
-        chips = "".join(f"<li><span>{escape(name)}</span> {escape(text)}</li>" for name, text in self.filters.items())
-        created = [] if self.made_at is None else [f'<p class="created">Created on {escape(self.made_at)}</p>']
-        filters = [f'<ul class="filters">{chips}</ul>'] if chips else []
-        return [f"<h1>{escape(self.title)}</h1>", *created, *filters]
-
-    def _foot(self) -> list[str]:
-        made = "Created by zae-limiter" if self.made_at is None else f"Created on {escape(self.made_at)} by zae-limiter"
-        footer = f"<footer>{made}. All times are UTC; the last window may be incomplete.</footer>"
-        return [footer, f"</main>\n<script>{SCRIPT}</script>\n</body>\n</html>"]
+        return Document(self.title, GENERATOR, _NOTE, self.filters, self.made_at).page(shown)
 
 
 def _in_all(sums: Sums) -> str:
@@ -100,21 +76,20 @@ def _in_all(sums: Sums) -> str:
         f'<td><span>{_in_words(limit)}</span></td><td class="number">{total}</td><td class="number">{mean}</td>'
         for limit, total, mean in sums.rows
     ]
-    return _table_card("Totals", about, head, rows)
+    return table_card("Totals", about, head, rows)
 
 
 def _card(series: Series) -> str:
     unit = UNITS[series.window_type]
     summed = "" if series.counted_in == series.window_type else f", summed from {series.counted_in} windows"
     facts = {"Total": _fact(series.total), **_busiest(series, unit), **_limit_facts(series, unit)}
-    listed = "".join(f"<div><dt>{name}</dt><dd>{fact}</dd></div>" for name, fact in facts.items())
     return "\n".join(
         [
             '<section class="card">\n<div class="top">',
             f"<div><h2>{escape(_capitalized(series.noun))} per {unit}</h2>",
             f'<p class="sub">{escape(series.whose)} · limit {escape(series.limit)}',
             f"<br>{span_of(series.windows)} UTC{summed}</p></div>",
-            f"<dl>{listed}</dl>\n</div>",
+            f"{facts_list(facts)}\n</div>",
             chart_of(series),
             "</section>",
         ]
@@ -184,20 +159,7 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
     if len(snapshots) > _MOST_ROWS:
         count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV output has all)"
     about = f"{escape(whose(snapshots))}, {count}. The last column counts the writes to the buckets."
-    return _table_card("Numbers", about, written("th", titles), [written("td", cells) for cells in rows.cells])
-
-
-def _table_card(title: str, about: str, head: str, rows: Sequence[str]) -> str:
-    """Return a table in a box that scrolls if the table is larger."""
-    return "\n".join(
-        [
-            f'<section class="card">\n<h2>{title}</h2>\n<p class="sub">{about}</p>',
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n<table>',
-            f"<thead><tr>{head}</tr></thead>\n<tbody>",
-            *(f"<tr>{row}</tr>" for row in rows),
-            "</tbody>\n</table>\n</div>\n</section>",
-        ]
-    )
+    return table_card("Numbers", about, written("th", titles), [written("td", cells) for cells in rows.cells])
 
 
 def _telling_names(rows: Rows) -> list[int]:
@@ -207,8 +169,3 @@ def _telling_names(rows: Rows) -> list[int]:
 
 
 _NOTHING = f'<section class="card nothing">{NOTHING}</section>'
-
-# The policy allows one script, by its hash, so no name in the data can run another. Nothing is
-# fetched.
-_SCRIPT_HASH = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-_POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_SCRIPT_HASH}'"

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zae_limiter.core.errors import MissingExtraError, ValidationError
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.usage import UsageSnapshot
+from zae_limiter.installation import missing_extra
 from zae_limiter.visualization.axis import Axis, Tick, axis_of, ticks_of
 from zae_limiter.visualization.series import Series, SeriesBounds, series_of
 from zae_limiter.visualization.table import NOTHING
@@ -27,7 +28,7 @@ _SYMBOLS = "┤┤╶╴─╰╭╮╯│"
 
 @dataclass(frozen=True, slots=True)
 class PlotFormatter:
-    """A chart for each limit, drawn with ``asciichartpy``: ``pip install "zae-limiter[plot]"``.
+    """A chart for each limit, drawn with ``asciichartpy``, which the extra ``plot`` installs.
 
     ``width`` is the width of the terminal in characters, ``height`` the approximate height of a
     chart in lines.
@@ -147,4 +148,4 @@ def _drawing() -> Any:
     try:
         return importlib.import_module("asciichartpy").plot
     except ImportError as error:
-        raise MissingExtraError("plot", "asciichartpy") from error
+        raise missing_extra("plot", "asciichartpy") from error

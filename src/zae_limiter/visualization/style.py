@@ -4,13 +4,13 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #14181f; --dim: #5b6472; --line: #e3e6eb; --grid: #edeff3;
-  --hover: rgb(20 24 31 / 7%); --focus: #2563eb;
+  --hover: rgb(20 24 31 / 7%); --shade: rgb(20 24 31 / 18%); --focus: #2563eb;
   --c0: #2f6feb; --c1: #f29f05; --c2: #12a594; --c3: #8e4ec6; --c4: #e5484d; --c5: #8b95a5; --limit: #c62a2f;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e1116; --card: #171b22; --ink: #e8ebf0; --dim: #98a2b3; --line: #2a303a; --grid: #222832;
-    --hover: rgb(232 235 240 / 10%); --focus: #7aa8ff;
+    --hover: rgb(232 235 240 / 10%); --shade: rgb(0 0 0 / 75%); --focus: #7aa8ff;
     --c0: #6098ff; --c1: #f5b642; --c2: #2cc5b2; --c3: #b27ae6; --c4: #f2777b; --c5: #7b8494; --limit: #ff8f8f;
   }
 }
@@ -83,7 +83,16 @@ span.limit {
   background: var(--key); forced-color-adjust: none;
 }
 .legend span { color: var(--dim); }
-.scroll { overflow: auto; max-height: 560px; margin: 14px -24px -20px; border-top: 1px solid var(--line); }
+/* An edge is shaded while columns are hidden behind it: the first two layers move with the table, the others stay. */
+.scroll {
+  overflow: auto; max-height: 560px; margin: 14px -24px -20px; border-top: 1px solid var(--line);
+  border-radius: 0 0 12px 12px;
+  background:
+    linear-gradient(to right, var(--card) 50%, transparent) left / 36px 100% no-repeat local,
+    linear-gradient(to left, var(--card) 50%, transparent) right / 36px 100% no-repeat local,
+    linear-gradient(to right, var(--shade), transparent) left / 14px 100% no-repeat,
+    linear-gradient(to left, var(--shade), transparent) right / 14px 100% no-repeat;
+}
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: 14px; }
 th, td { padding: 7px 12px; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { position: sticky; top: 0; background: var(--card); font-weight: 600; font-size: 13px; color: var(--dim); }
@@ -91,6 +100,8 @@ th:first-child, td:first-child { padding-left: 24px; } th:last-child, td:last-ch
 .number { text-align: right; }
 td span { display: inline-block; width: max-content; max-width: 26ch; white-space: normal; overflow-wrap: anywhere; }
 tbody tr:last-child td { border-bottom: 0; } tbody tr:hover td { background: var(--hover); }
+section.verdict { border-left: 4px solid var(--c2); } section.broken { border-left-color: var(--limit); }
+td.held { color: var(--c2); } td.broken { color: var(--limit); font-weight: 600; }
 .nothing { text-align: center; padding: 56px 24px; color: var(--dim); }
 footer { font-size: 13px; margin-top: 28px; }
 @media (max-width: 600px) {

@@ -61,6 +61,13 @@ def short_number(value: float) -> str:
     return f"{sign}{digits}{_SUFFIXES[place]}"
 
 
+def amount_of(amount: int, noun: str) -> str:
+    """Format an amount with what it counts: ``1 request``, ``1,234 tokens``; names that a user chose are kept."""
+    if amount == 1 and noun.endswith(("requests", "tokens")):
+        noun = noun.removesuffix("s")
+    return f"{whole_number(amount)} {noun}"
+
+
 def whole_number(value: int) -> str:
     """Format a number in full: ``1,234,567``."""
     return f"{value:,}"

@@ -52,7 +52,7 @@ def test_limiter_is_deployed_used_changed_and_deleted(deployment: Deployment) ->
     assert deployed["outputs"]["AppRoleArn"].endswith(f"role/{deployment.name}-app")
     assert [[{"rpd": 4}, {"rpd": 4}, "rpd", "rpd"], ["rpd"] * 4] == answers
     assert (512, "7") == (function["MemorySize"], function["Environment"]["Variables"]["USAGE_RETENTION_DAYS"])
-    assert "AppRoleArn" not in changed["outputs"]
-    assert ({"deleted": True, "archive_kept": None}, False) == (deleted, again["deleted"])
+    assert deployed["outputs"]["AppRoleArn"] == changed["outputs"]["AppRoleArn"]
+    assert ({"deleted": True, "archive_kept": None, "is_complete": True}, False) == (deleted, again["deleted"])
     assert [] == [one for one in listed.describe_stacks()["Stacks"] if one["StackName"] == deployment.name]
     assert deployment.name not in deployment.clients.of("dynamodb").list_tables()["TableNames"]

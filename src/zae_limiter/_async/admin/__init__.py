@@ -11,7 +11,7 @@ from zae_limiter._async.admin.limits import LimitVerbs
 from zae_limiter._async.admin.namespaces import NamespaceVerbs
 from zae_limiter._async.admin.reports import ReportVerbs
 from zae_limiter._async.protocol import RepositoryProtocol
-from zae_limiter.core.location import deployed_at
+from zae_limiter.core.location import deployed_name
 from zae_limiter.core.status import CacheStats
 from zae_limiter.infra.naming import table_name
 
@@ -22,7 +22,7 @@ class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The URL of the table."""
+        """The name of the stack on DynamoDB, else the URL of the table."""
 
     @property
     def stack_name(self) -> str:
@@ -31,7 +31,7 @@ class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
         Raises:
             UnsupportedByBackendError: The table is a file or in memory, so it has no stack.
         """
-        return deployed_at(self.name, "stack_name").name
+        return deployed_name(self.name, "stack_name")
 
     @property
     def table_name(self) -> str:
@@ -40,7 +40,7 @@ class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
         Raises:
             UnsupportedByBackendError: The table is a file or in memory, so it has no name.
         """
-        return table_name(deployed_at(self.name, "table_name").name)
+        return table_name(deployed_name(self.name, "table_name"))
 
 
 ADMIN_VERBS = tuple(

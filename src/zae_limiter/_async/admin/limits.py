@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditAction, AuditChange, resource_audit_id
-from zae_limiter.core.config import ResolvedLimits, entity_of_cursor, make_cursor
+from zae_limiter.core.config import ResolvedLimits, check_inherit, entity_of_cursor, make_cursor
 from zae_limiter.core.limit import Limit, check_limits
 from zae_limiter.core.names import DEFAULT_RESOURCE, MAX_AMOUNT, check_entity_id, check_resource, check_whole_number
 from zae_limiter.core.status import CacheStats, OnUnavailable, check_on_unavailable
@@ -30,18 +30,22 @@ class LimitVerbs:
         limits: Sequence[Limit],
         resource: str = DEFAULT_RESOURCE,
         principal: str | None = None,
+        inherit: bool = False,
     ) -> None:
-        """Store the limits of an entity for one resource.
+        """Store the limits of an entity for one resource. They replace those that were stored for it.
 
-        With ``_default_`` they apply to all resources for which the entity has no limits of its own.
+        With ``_default_`` they apply to all resources for which the entity has no limits of its own. With ``inherit``,
+        limits that are not given here come from the next level. Otherwise only the given limits are in force.
 
         Raises:
             ValidationError: A name or a limit is invalid.
+            KindNotAllowedError: Inherited limits are not allowed yet, and this client may not allow them.
         """
         place = self._entity_place(entity_id, resource)
         checked = check_limits(limits)
-        change = AuditChange(AuditAction.LIMITS_SET, entity_id, principal, resource, _details(checked))
-        await ConfigStore(self._scope).set(place, checked, change)
+        check_inherit(inherit)
+        change = AuditChange(AuditAction.LIMITS_SET, entity_id, principal, resource, _details(checked, inherit))
+        await ConfigStore(self._scope).set(place, checked, change, inherit=inherit)
 
     async def get_limits(self, entity_id: str, resource: str = DEFAULT_RESOURCE) -> list[Limit]:
         """Return the limits stored for an entity, empty if there are none."""
@@ -77,16 +81,23 @@ class LimitVerbs:
         """Return the resources for which entities have limits of their own, in order, including ``_default_``."""
         return await ConfigStore(self._scope).resources(entity_registry(self._scope.namespace_id))
 
-    async def set_resource_defaults(self, resource: str, limits: Sequence[Limit], principal: str | None = None) -> None:
+    async def set_resource_defaults(
+        self, resource: str, limits: Sequence[Limit], principal: str | None = None, inherit: bool = False
+    ) -> None:
         """Store the limits of a resource, for all entities without limits of their own.
+
+        With ``inherit``, limits that are not given here come from the system defaults.
 
         Raises:
             ValidationError: A name or a limit is invalid.
+            KindNotAllowedError: Inherited limits are not allowed yet, and this client may not allow them.
         """
         place = self._resource_place(resource)
         checked, audit_id = check_limits(limits), resource_audit_id(resource)
-        change = AuditChange(AuditAction.RESOURCE_DEFAULTS_SET, audit_id, principal, resource, _details(checked))
-        await ConfigStore(self._scope).set(place, checked, change)
+        check_inherit(inherit)
+        details = _details(checked, inherit)
+        change = AuditChange(AuditAction.RESOURCE_DEFAULTS_SET, audit_id, principal, resource, details)
+        await ConfigStore(self._scope).set(place, checked, change, inherit=inherit)
 
     async def get_resource_defaults(self, resource: str) -> list[Limit]:
         """Return the limits stored for a resource, empty if there are none."""
@@ -117,7 +128,7 @@ class LimitVerbs:
         """
         choice = check_on_unavailable(on_unavailable)
         checked = check_limits(limits)
-        details = _details(checked) | ({} if choice is None else {"on_unavailable": choice.value})
+        details = _details(checked, inherit=False) | ({} if choice is None else {"on_unavailable": choice.value})
         change = AuditChange(AuditAction.SYSTEM_DEFAULTS_SET, SYSTEM_AUDIT_ID, principal, None, details)
         place = system_place(self._scope.namespace_id)
         await ConfigStore(self._scope).set_system(place, checked, choice, change)
@@ -135,12 +146,14 @@ class LimitVerbs:
     async def resolve_limits(self, entity_id: str, resource: str) -> ResolvedLimits:
         """Return the effective limits of an entity for a resource, and their source.
 
-        The source is ``entity``, ``entity_default``, ``resource`` or ``system``, None if there are no limits.
+        The source is ``entity``, ``entity_default``, ``resource`` or ``system``, None if there are no limits. With
+        inherited limits, it is the nearest level, and ``sources`` has the level of each limit.
         """
         check_entity_id(entity_id)
         check_resource(resource)
         found = (await ConfigStore(self._scope).known((entity_id, resource))).resolution
-        return ResolvedLimits(list(found.limits) or None, found.on_unavailable, found.source)
+        sources = {limit.name: source for limit, source in zip(found.limits, found.sources, strict=True)}
+        return ResolvedLimits(list(found.limits) or None, found.on_unavailable, found.source, sources)
 
     async def invalidate_config_cache(self) -> None:
         """Drop all cached limits; they are read again at their next use."""
@@ -164,5 +177,6 @@ class LimitVerbs:
         return [] if found is None else list(found.limits)
 
 
-def _details(limits: Sequence[Limit]) -> dict[str, object]:
-    return {"limits": [limit.to_dict() for limit in limits]}
+def _details(limits: Sequence[Limit], inherit: bool) -> dict[str, object]:
+    details: dict[str, object] = {"limits": [limit.to_dict() for limit in limits]}
+    return details | {"inherit": True} if inherit else details

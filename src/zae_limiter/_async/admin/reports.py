@@ -1,20 +1,21 @@
 """The methods that read usage, buckets, audit events, the status and the version record."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import zae_limiter.runtime.aio as runtime
-from zae_limiter._async.store.audit import read_events
+from zae_limiter._async.store.audit import read_all_events, read_events
 from zae_limiter._async.store.bucket_queries import BucketQueries
 from zae_limiter._async.store.scope import Scope
 from zae_limiter._async.store.usage import UsageStore
 from zae_limiter._async.store.versions import VersionStore
 from zae_limiter.core.audit import AuditEvent, check_audit_id, check_event_id
-from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnavailable, ValidationError
+from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.location import DynamoLocation, parse_location
 from zae_limiter.core.names import MAX_AMOUNT, check_entity_id, check_limit_name, check_resource, check_whole_number
 from zae_limiter.core.status import BucketState, CapacityTotals, ResourceCapacity, Status
-from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary
+from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, check_next_key
 from zae_limiter.core.version import VersionRecord
 
 _LARGEST_PAGE = 10_000
@@ -30,18 +31,21 @@ class ReportVerbs:
         entity_id: str | None = None,
         resource: str | None = None,
         window_type: str | None = None,
-        start_time: str | None = None,
-        end_time: str | None = None,
+        start_time: str | datetime | None = None,
+        end_time: str | datetime | None = None,
         limit: int = 100,
         next_key: Mapping[str, str] | None = None,
     ) -> tuple[list[UsageSnapshot], Mapping[str, str] | None]:
         """Return the usage of each window, and the key of the next page, None after the last.
 
-        Windows are hourly, daily and monthly. ``start_time`` and ``end_time``, in ISO 8601, are the first and the last
-        time at which a window may begin. A page may be empty although more pages follow.
+        Without an entity and a resource, it is the usage of the whole namespace, the newest windows first. Otherwise
+        windows are in ascending order. Windows are hourly, daily and monthly; a stack counts monthly ones only if it
+        was deployed with them. ``start_time`` and ``end_time`` are the first and the last time at which a window may
+        begin. Each is a ``datetime`` or ISO 8601; without an offset it is UTC. A page may be empty although more pages
+        follow.
 
         Raises:
-            ValidationError: Neither entity nor resource is given, or a filter is invalid.
+            ValidationError: A filter is invalid, or ``next_key`` is from another query.
 
         Example:
             ```python
@@ -50,24 +54,26 @@ class ReportVerbs:
         """
         wanted = UsageFilter(entity_id, resource, window_type, start_time, end_time)
         check_whole_number("limit", limit, 1, _LARGEST_PAGE)
-        _check_next_key(next_key, indexed=entity_id is None)
+        after = None if next_key is None else check_next_key(next_key, wanted)
         store = UsageStore(self._scope)
         await store.count()
-        found = await store.find(wanted, limit, next_key)
-        return found.snapshots, found.next
+        found = await store.find(wanted, limit, after)
+        return found.snapshots, None if found.next is None else found.next.next_key
 
     async def get_usage_summary(
         self,
         entity_id: str | None = None,
         resource: str | None = None,
         window_type: str | None = None,
-        start_time: str | None = None,
-        end_time: str | None = None,
+        start_time: str | datetime | None = None,
+        end_time: str | datetime | None = None,
     ) -> UsageSummary:
         """Return sums and means over all windows of one type, hourly by default.
 
+        The filters are those of ``get_usage_snapshots``.
+
         Raises:
-            ValidationError: Neither entity nor resource is given, or a filter is invalid.
+            ValidationError: A filter is invalid.
         """
         wanted = UsageFilter(entity_id, resource, window_type or "hourly", start_time, end_time)
         store = UsageStore(self._scope)
@@ -109,9 +115,9 @@ class ReportVerbs:
         return totals.capacity()
 
     async def get_audit_events(
-        self, entity_id: str, limit: int = 100, start_event_id: str | None = None
+        self, entity_id: str | None = None, limit: int = 100, start_event_id: str | None = None
     ) -> list[AuditEvent]:
-        """Return the audit events of an entity, newest first.
+        """Return the audit events of an entity, or of the whole namespace if it is None, newest first.
 
         In place of an entity's id, ``$SYSTEM`` finds the changes of the system defaults. ``$RESOURCE:name`` finds those
         of a resource's defaults, and ``$NAMESPACE:name`` those of a namespace. For the next page, ``start_event_id`` is
@@ -120,10 +126,13 @@ class ReportVerbs:
         Raises:
             ValidationError: An id or the limit is invalid.
         """
-        check_audit_id(entity_id)
+        if entity_id is not None:
+            check_audit_id(entity_id)
         check_whole_number("limit", limit, 1, MAX_AMOUNT)
         if start_event_id is not None:
             check_event_id(start_event_id, "start_event_id")
+        if entity_id is None:
+            return await read_all_events(self._scope, limit, start_event_id)
         return await read_events(self._scope, entity_id, limit, start_event_id)
 
     async def get_version_record(self) -> VersionRecord | None:
@@ -156,12 +165,3 @@ def _around(url: str, session: Any) -> dict[str, Any]:
     from zae_limiter.infra.status import look_around
 
     return look_around(location.name, Clients(location.region, location.endpoint_url, session))
-
-
-def _check_next_key(next_key: object, *, indexed: bool) -> None:
-    """Reject a key that no earlier page has returned."""
-    names = {"PK", "SK", "GSI2PK", "GSI2SK"} if indexed else {"PK", "SK"}
-    if next_key is None:
-        return
-    if not isinstance(next_key, Mapping) or set(next_key) != names or not all(type(next_key[n]) is str for n in names):
-        raise ValidationError("next_key", next_key, "must be the key that an earlier page of the same query returned")

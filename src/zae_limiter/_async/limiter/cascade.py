@@ -12,10 +12,25 @@ from functools import partial
 from zae_limiter._async.limiter.client import BucketClient, DirectClient
 from zae_limiter._async.limiter.group_commit import BatchedClient
 from zae_limiter.caches.buckets import BucketId
-from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Plan, Rejected, ancestors_of
+from zae_limiter.caches.request import (
+    AcquireRequest,
+    Cascaded,
+    HeldBucket,
+    Owed,
+    OwnLimits,
+    Plan,
+    Rejected,
+    ancestors_of,
+)
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.cascade import BucketFailed, error_of
-from zae_limiter.core.errors import NoLimitsInForceError, RateLimitExceeded, ZAELimiterError
+from zae_limiter.core.errors import (
+    AmountExceedsCapacityError,
+    NoLimitsInForceError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ZAELimiterError,
+)
 from zae_limiter.core.view import Admitted
 
 _log = logging.getLogger("zae_limiter")
@@ -170,7 +185,7 @@ async def _take_above(
     held: list[HeldBucket] = []
     rejection = None
     try:
-        rejection = await _take_each(client, parts, held)
+        rejection = await _take_each(client, parts, held, request.own)
         if rejection is None:
             # The same as Cascaded(...), without the cost of calling its constructor.
             return _new_tuple(Cascaded, (own, held))
@@ -190,13 +205,12 @@ async def _give_all_back(
 
 
 async def _take_each(
-    client: DirectClient, parts: Sequence[Plan | AcquireRequest], held: list[HeldBucket]
+    client: DirectClient, parts: Sequence[Plan | AcquireRequest], held: list[HeldBucket], own: OwnLimits
 ) -> Rejected | None:
     """Take from buckets in turn, and add each to ``held``; return the first rejection, None if all admitted."""
     for part in parts:
         try:
-            plan = part if isinstance(part, Plan) else await client.prepare(part)
-            taken = plan if isinstance(plan, Rejected) else await client.carry_out(plan)
+            taken = await _take_one(client, part, own)
         except NoLimitsInForceError:
             # An ancestor without limits admits everything.
             continue
@@ -206,6 +220,19 @@ async def _take_each(
     return None
 
 
+async def _take_one(client: DirectClient, part: Plan | AcquireRequest, own: OwnLimits) -> Admitted | Rejected:
+    if isinstance(part, Plan):
+        try:
+            return await client.carry_out(part)
+        except NoLimitsInForceError:
+            if own is None:
+                raise
+            # The stored limits were deleted since the plan, so those of the caller apply.
+            part = client.request_of(part)._replace(own=own).to_ancestor(part.bucket)
+    plan = await client.prepare(part)
+    return plan if isinstance(plan, Rejected) else await client.carry_out(plan)
+
+
 async def exceeded(client: BucketClient, request: AcquireRequest, rejections: Sequence[Rejected]) -> RateLimitExceeded:
     """Return the error of a request, with the status of every limit of every bucket that it takes from.
 
@@ -213,14 +240,29 @@ async def exceeded(client: BucketClient, request: AcquireRequest, rejections: Se
     """
     known = {rejection.bucket: rejection.statuses() for rejection in rejections}
     first = rejections[0]
-    if first.bucket == request.bucket:
-        above = request.ancestors(first.terms)
-    else:
-        above = [request._replace(bucket=first.bucket, own=None, partly=True)]
+    is_own = first.bucket == request.bucket
+    above = request.ancestors(first.terms) if is_own else [request.to_ancestor(first.bucket)]
     for one in (request, *above):
         if one.bucket not in known:
             known[one.bucket] = await client.levels.statuses_of(one)
     return RateLimitExceeded([status for one in (request, *above) for status in known[one.bucket]])
+
+
+async def never_admitted(
+    client: BucketClient, request: AcquireRequest, error: AmountExceedsCapacityError
+) -> AmountExceedsCapacityError:
+    """Return the same error with the status of every limit of every bucket that the request takes from.
+
+    The statuses are cached, or read once.
+    """
+    statuses = await client.levels.statuses_of_too_much(request)
+    try:
+        terms = await client.resolver.terms(request.bucket, request.own, request.until_s)
+    except (NoLimitsInForceError, RateLimiterUnavailable):
+        return AmountExceedsCapacityError(statuses, error.field, error.value, error.reason)
+    for above in request.ancestors(terms):
+        statuses += await client.levels.statuses_of_too_much(above)
+    return AmountExceedsCapacityError(statuses, error.field, error.value, error.reason)
 
 
 async def give_back(client: BucketClient, held: Sequence[HeldBucket], amounts: dict[str, int], until_s: float) -> None:

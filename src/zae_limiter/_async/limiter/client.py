@@ -14,7 +14,7 @@ from dataclasses import replace
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter import first_touch
 from zae_limiter._async.limiter.levels import BucketLevels
-from zae_limiter._async.limiter.resolve import Resolver
+from zae_limiter._async.limiter.resolve import Resolver, check_own_limits
 from zae_limiter._async.limiter.settle import Settler
 from zae_limiter._async.limiter.shard_attempt import AttemptContext, AttemptResult, ShardAttempt
 from zae_limiter._async.limiter.shards import ShardClient
@@ -40,13 +40,11 @@ from zae_limiter.core.acquire import (
     Reject,
     Take,
     amounts_of,
-    limit_levels,
     next_step,
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import ZAELimiterError
-from zae_limiter.core.limit import check_limits
 from zae_limiter.core.outcome import Applied, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
@@ -71,6 +69,7 @@ class BucketClient:
     def __init__(self, scope: Scope, *, speculative: bool) -> None:
         self._scope = scope
         self._table = scope.table
+        self.stack_name = scope.client.stack_name
         self._deadline_s = scope.settings.deadline_s
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
         # With takes in flight a view is an estimate: one of them may fail. So such a view never rejects.
@@ -148,7 +147,7 @@ class BucketClient:
             # A request that asks nothing of this bucket is admitted by ShardAttempt, without a call.
             step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
             if type(step) is Reject:
-                return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
+                return Rejected(bucket, terms, view, amounts, step.at, now)
         # The same as Plan(...), without the cost of calling its constructor.
         parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
         return _new_tuple(Plan, parts)
@@ -179,7 +178,7 @@ class BucketClient:
     async def _read_both(self, request: AcquireRequest) -> EffectiveLimits:
         """Read the limits of a request and its bucket in one call."""
         bucket, until_s = request.bucket, request.until_s
-        own = None if request.own is None else check_limits(request.own)
+        own = check_own_limits(request.own)
         keys = [*self._configs.keys(bucket), self.buckets.key(bucket)]
         *configs, item = await self._table.batch_get(keys, until_s=until_s)
         terms = await self.resolver.terms_read(bucket, own, configs, until_s)
@@ -316,7 +315,7 @@ class DirectClient(BucketClient):
         step = next_step(view, terms, amounts, now, self._first)
         if type(step) is not Take or view is None or terms.cascade:
             if type(step) is Reject:
-                return Rejected(bucket, terms, limit_levels(view, terms, step.at), amounts, step.at, now)
+                return Rejected(bucket, terms, view, amounts, step.at, now)
             # The same as Plan(...), without the cost of calling its constructor.
             plan: Plan = _new_tuple(
                 Plan, (bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)

@@ -4,43 +4,40 @@ Tokens that were taken are in the table already. Adjustments are kept in the lea
 """
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from types import TracebackType
 
+import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.client import BucketClient, DirectClient
 from zae_limiter._async.limiter.group_commit import BatchedClient
+from zae_limiter._async.limiter.lease_facts import LeaseFacts, OnError
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, OwnLimits, Plan, Rejected, about
 from zae_limiter.core.errors import (
+    AmountExceedsCapacityError,
     LeaseExpiredError,
     RateLimiterUnavailable,
     RateLimitExceeded,
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_whole_number
+from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_limit_name, check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.core.view import Admitted
+from zae_limiter.runtime.aio import WithGuard
 
 _log = logging.getLogger("zae_limiter")
+
+GIVE_BACK: OnError = "give_back"
+KEEP: OnError = "keep"
 
 _NEW, _ENTERED, _LEFT, _LEAVING, _ENDED = range(5)
 """The stages of a lease. Verbs need an entered one. Only the step to leaving settles anything; a lease that has
 nothing to settle is left without that step."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseEntry:
-    """What a lease holds of one bucket, adjustments included."""
-
-    entity_id: str
-    resource: str
-    consumed: dict[str, int]
-
-
-class Lease:
+class Lease(LeaseFacts, WithGuard):
     """Tokens taken for one piece of work, from entering to leaving it.
 
     Example:
@@ -52,21 +49,11 @@ class Lease:
 
     A lease is entered once and left once. Leaving it again, or from a second task or thread at the same time, does
     nothing and returns at once. The verbs raise ``LeaseExpiredError`` from the moment on at which it is left.
+
+    If the block raises, everything is given back, unless ``commit()`` was called or ``on_error`` is ``keep``.
     """
 
-    __slots__ = (
-        "_admitted",
-        "_ancestors",
-        "_bucket",
-        "_client",
-        "_consume",
-        "_mutex",
-        "_on_unavailable",
-        "_own",
-        "_pending",
-        "_stage",
-        "_taken",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -75,14 +62,16 @@ class Lease:
         consume: dict[str, int],
         own: OwnLimits,
         on_unavailable: OnUnavailable | str | None,
+        on_error: OnError,
     ) -> None:
         self._client = client
         self._bucket = bucket
         self._consume = consume
         self._own = own
         self._on_unavailable = on_unavailable
-        self._taken: dict[str, int] | None = None
-        self._pending: dict[str, int] | None = None
+        self._on_error = on_error
+        self._taken = None
+        self._pending = None
         self._stage = _NEW
 
     async def __aenter__(self) -> "Lease":
@@ -92,12 +81,14 @@ class Lease:
         self._taken = taken = self._consume.copy()
         # A copy of the process has another mutex, by which it finds that it did not take the tokens itself.
         self._mutex = self._client.lease_mutex
-        self._admitted: Admitted | None = None
-        self._ancestors: Sequence[HeldBucket] = ()
+        self._admitted = None
+        self._ancestors = ()
         try:
             self._hold_all(await self._take(taken))
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
+        except AmountExceedsCapacityError as error:
+            raise await cascade.never_admitted(self._client, self._request(taken), error) from None
         self._stage = _ENTERED
         return self
 
@@ -132,14 +123,18 @@ class Lease:
             raise ValidationError("consume", self._consume, "must be a dict of limit names and amounts, not empty")
         if self._on_unavailable is not None:
             check_on_unavailable(self._on_unavailable)
+        if self._on_error not in (GIVE_BACK, KEEP):
+            raise ValidationError("on_error", self._on_error, "must be 'give_back' or 'keep'")
 
     def _leave(self, *, failed: bool) -> dict[str, int]:
         """Return what is left to settle; nothing if another exit was faster."""
         with self._client.lease_mutex:
-            if self._stage != _ENTERED and (failed or self._stage != _LEFT):
+            # Read under the mutex: a commit of another thread that has returned is seen.
+            gives_back = failed and self._on_error != KEEP
+            if self._stage != _ENTERED and (gives_back or self._stage != _LEFT):
                 return {}
             self._stage = _LEAVING
-            return _negative(self._held()) if failed else self._pending or {}
+            return _negative(self._held()) if gives_back else self._own_pending()
 
     async def _settle_on_leaving(self, changes: dict[str, int], *, failed: bool) -> None:
         try:
@@ -150,39 +145,34 @@ class Lease:
             owes = not failed and any(amount > 0 for amount in changes.values())
             if owes and self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 if isinstance(error, RateLimiterUnavailable):
-                    raise about(error, self._bucket) from error.cause
+                    raise about(error, self._bucket, self._client.stack_name) from error.cause
                 raise
             _log.warning("Not settled: %s of %s: %s", changes, self._bucket, error)
         finally:
             self._stage = _ENDED
 
-    @property
-    def consumed(self) -> dict[str, int]:
-        """What the lease holds of each limit, adjustments included."""
-        pending = self._pending or {}
-        return {name: taken + pending.get(name, 0) for name, taken in self._held().items()}
+    def commit(self) -> Awaitable[None]:
+        """Keep what was taken from here on, even if the block raises. Adjustments are then written as usual.
 
-    @property
-    def entries(self) -> list[LeaseEntry]:
-        """What the lease holds of each bucket, the entity's and its parent's; nothing if it is degraded."""
-        consumed = self.consumed
-        return [
-            LeaseEntry(*one.bucket, {name: amount for name, amount in consumed.items() if name in one.names})
-            for one in self._buckets()
-        ]
-
-    @property
-    def degraded(self) -> bool:
-        """True if the store was unavailable and the request was allowed without limiting."""
-        return self._admitted is None
-
-    async def adjust(self, /, **amounts: int) -> None:
-        """Correct what was consumed, up or down, once the true cost is known; a balance may go below zero.
-
-        It is written when the lease ends.
+        Call it once the work has a cost: when a model has begun to answer, for example. It takes effect when it is
+        called, and awaiting the result is optional.
 
         Raises:
-            ValidationError: A limit that was not named in the acquire, or more given back than is held.
+            LeaseExpiredError: The lease has ended.
+        """
+        with self._client.lease_mutex:
+            self._check("commit", {}, 0)
+            self._on_error = KEEP
+        return runtime.DONE
+
+    def adjust(self, /, **amounts: int) -> Awaitable[None]:
+        """Correct what was consumed, up or down, once the true cost is known; a balance may go below zero.
+
+        Every limit in force can be adjusted, also one that the acquire did not name. The adjustment takes effect when
+        it is called, and awaiting the result is optional. It is written when the lease ends.
+
+        Raises:
+            ValidationError: The limit is not in force, or more is given back than is held.
             LeaseExpiredError: The lease has ended.
         """
         with self._client.lease_mutex:
@@ -191,13 +181,15 @@ class Lease:
                 if amount < 0:
                     self._check_held(name, -amount)
             self._put_off("adjust", amounts)
+        return runtime.DONE
 
     async def consume(self, /, **amounts: int) -> None:
-        """Take more, now.
+        """Take more, now, of any limit in force.
 
         Raises:
             RateLimitExceeded: The bucket lacks the tokens; the lease keeps what it has.
-            ValidationError: A limit that was not named in the acquire, or more than its capacity.
+            AmountExceedsCapacityError: More than a capacity.
+            ValidationError: The limit is not in force.
             LeaseExpiredError: The lease has ended, maybe while the call was in flight; what it took was given back.
         """
         self._check("consume", amounts, 0)
@@ -207,10 +199,12 @@ class Lease:
             taken = self._holding(await self._take(amounts), amounts)
         except RateLimiterUnavailable as error:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-                raise about(error, self._bucket) from error.cause
+                raise about(error, self._bucket, self._client.stack_name) from error.cause
             # Allowed, and charged with the adjustments when the lease ends.
             with self._client.lease_mutex:
                 return self._put_off("consume", amounts)
+        except AmountExceedsCapacityError as error:
+            raise await cascade.never_admitted(self._client, self._request(amounts), error) from None
         if self._keep(amounts, taken):
             return None
         await cascade.give_back(self._client, taken, amounts, self._client.until_s())
@@ -220,7 +214,7 @@ class Lease:
         """Give tokens back, now.
 
         Raises:
-            ValidationError: A limit that was not named in the acquire, or more given back than is held.
+            ValidationError: More is given back than is held.
             LeaseExpiredError: The lease has ended.
             RateLimiterUnavailable: The table did not answer, and calls are not let through; they may have been given.
         """
@@ -229,7 +223,7 @@ class Lease:
             await self._client.see_through(lambda: self._settle(_negative(now)))
         except RateLimiterUnavailable as error:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-                raise about(error, self._bucket) from error.cause
+                raise about(error, self._bucket, self._client.stack_name) from error.cause
             _log.warning("Store unavailable; tokens not given back: %s of %s: %s", now, self._bucket, error)
 
     def _let_go(self, amounts: dict[str, int]) -> dict[str, int]:
@@ -264,12 +258,6 @@ class Lease:
             changes = {name: amount for name, amount in changes.items() if amount > 0}
         await cascade.settle(self._client, self._buckets(), changes)
 
-    def _buckets(self) -> list[HeldBucket]:
-        """Return the buckets that the lease holds tokens of; none if it is degraded."""
-        if self._admitted is None:
-            return []
-        return [HeldBucket(self._bucket, self._admitted, self._held()), *self._ancestors]
-
     def _hold_all(self, taken: Admitted | Cascaded) -> None:
         self._admitted, self._ancestors = taken if isinstance(taken, Cascaded) else (taken, ())
 
@@ -283,34 +271,34 @@ class Lease:
 
         It may have lost a limit by the time that more was taken, and then gave nothing of it.
         """
-        given = {one.bucket: one.names for one in taken}
-        self._ancestors = [
-            HeldBucket(
-                one.bucket,
-                one.admitted,
-                [name for name in one.names if name not in amounts or name in given.get(one.bucket, ())],
-            )
-            for one in self._ancestors
-        ]
+        given = {one.bucket: one for one in taken[1:]}
+        # Of a limit that the lease did not hold yet, an ancestor gave exactly these amounts.
+        pending = self._pending or {}
+        new = [name for name in amounts if not self._held().get(name) and not pending.get(name)]
+        known = {one.bucket: one for one in self._ancestors}
+        self._ancestors = []
+        for bucket in {**known, **given}:
+            before, after = known.get(bucket), given.get(bucket)
+            had, has = () if before is None else before.names, () if after is None else after.names
+            kept = [name for name in had if name not in amounts or name in has]
+            gained = [name for name in new if name in has and name not in kept]
+            one = before or after
+            assert one is not None, "one of the two has the bucket"
+            self._ancestors.append(HeldBucket(bucket, one.admitted, [*kept, *gained]))
 
     def _go_without_store(self, error: RateLimiterUnavailable) -> None:
         """Allow the request without limiting, if ``on_unavailable`` says so."""
         if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
-            raise about(error, self._bucket) from error.cause
+            raise about(error, self._bucket, self._client.stack_name) from error.cause
         for name, amount in self._held().items():
             check_amount(f"consume[{name}]", amount)
         _log.warning(
             "Store unavailable; request allowed without limiting: %s of %s: %s", self._taken, self._bucket, error
         )
 
-    def _held(self) -> dict[str, int]:
-        if self._taken is None:
-            raise RuntimeError("an acquire takes nothing before it is entered")
-        return self._taken
-
     def _hold(self, amounts: dict[str, int]) -> None:
         held = self._held()
-        self._taken = {**held, **{name: held[name] + amount for name, amount in amounts.items()}}
+        self._taken = {**held, **{name: held.get(name, 0) + amount for name, amount in amounts.items()}}
 
     def _check(self, verb: str, amounts: dict[str, int], least: int) -> None:
         held = self._held()
@@ -320,12 +308,20 @@ class Lease:
             raise LeaseExpiredError(verb, *self._bucket)
         for name, amount in amounts.items():
             if name not in held:
-                named = ", ".join(held)
-                raise ValidationError(verb, name, f"is not a limit that the acquire named; it named: {named}")
+                self._check_in_force(verb, name)
             check_whole_number(f"{verb}({name})", amount, least, MAX_AMOUNT)
 
+    def _check_in_force(self, verb: str, name: str) -> None:
+        """Require a limit in force. Without the store the limits are unknown, so any name is accepted."""
+        if self._admitted is None:
+            return check_limit_name(name)
+        known = self._admitted.terms.positions
+        if name not in known:
+            raise ValidationError(verb, name, f"is not a limit in force; the limits in force are: {', '.join(known)}")
+        return None
+
     def _check_held(self, name: str, amount: int) -> None:
-        held = self._held()[name] + (self._pending or {}).get(name, 0)
+        held = self.consumed.get(name, 0)
         if amount > held:
             raise ValidationError(name, amount, f"is more than the lease holds of it ({held})")
 
@@ -335,13 +331,26 @@ class Lease:
         Raises:
             LeaseExpiredError: The lease has ended.
         """
-        before = self._pending
-        known = before or {}
+        before, known = self._pending, self._own_pending()
+        self._adjusted_by = self._client.lease_mutex
         self._pending = {**known, **{name: known.get(name, 0) + amount for name, amount in amounts.items()}}
         # An exit that found nothing to settle has not waited for the mutex.
         if self._stage != _ENTERED:
             self._pending = before
             raise LeaseExpiredError(verb, *self._bucket)
+
+    def _own_pending(self) -> dict[str, int]:
+        """Return the adjustments of this process. A process that this one is a copy of writes its own."""
+        pending = self._pending
+        return pending if pending and self._adjusted_by is self._client.lease_mutex else {}
+
+    def __repr__(self) -> str:
+        kind, (entity_id, resource) = Lease.__name__, self._bucket
+        if self._stage == _NEW:
+            return f"<{kind} of {entity_id!r}, {resource!r}: not entered>"
+        state = "held" if self._stage == _ENTERED else "ended"
+        degraded = ", degraded" if self.degraded else ""
+        return f"<{kind} of {entity_id!r}, {resource!r}: consumed {self.consumed}, {state}{degraded}>"
 
 
 class BatchedLease(Lease):
@@ -365,7 +374,13 @@ class DirectLease(Lease):
     async def __aenter__(self) -> "Lease":
         """Take, or raise."""
         consume = self._consume
-        if type(consume) is not dict or not consume or self._taken is not None or self._on_unavailable is not None:
+        if (
+            type(consume) is not dict
+            or not consume
+            or self._taken is not None
+            or self._on_unavailable is not None
+            or self._on_error is not GIVE_BACK
+        ):
             self._check_entry()
         # The caller's dictionary may change while the take is in flight.
         self._taken = taken = consume.copy()
@@ -380,11 +395,13 @@ class DirectLease(Lease):
             elif isinstance(result, Admitted) and not result.terms.cascade:
                 self._admitted = result
             elif isinstance(result, Rejected) and not result.terms.cascade:
-                raise RateLimitExceeded(result.statuses())
+                raise RateLimitExceeded(result)
             else:
                 self._hold_all(await cascade.take_in_turn(client, self._request(taken), result))
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
+        except AmountExceedsCapacityError as error:
+            raise await cascade.never_admitted(client, self._request(taken), error) from None
         self._stage = _ENTERED
         return self
 

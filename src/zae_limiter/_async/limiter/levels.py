@@ -1,6 +1,6 @@
 """The levels of buckets without a take: for reports, for the statuses of a rejection, and to reject in advance."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zae_limiter._async.limiter.shard_attempt import AttemptContext
@@ -8,18 +8,44 @@ from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, OwnLimits, Rejected, about
-from zae_limiter.core.acquire import LevelOfLimit, is_fresh, is_known_short, limit_levels, statuses
-from zae_limiter.core.errors import NoLimitsInForceError, RateLimiterUnavailable
+from zae_limiter.core.acquire import (
+    LevelOfLimit,
+    amounts_of,
+    held_statuses,
+    is_fresh,
+    is_known_short,
+    limit_levels,
+    requested_amounts,
+    statuses,
+)
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.errors import AmountExceedsCapacityError, NoLimitsInForceError, RateLimiterUnavailable
 from zae_limiter.core.multi_shard import combined
+from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.status import LimitStatus
-from zae_limiter.core.view import EffectiveLimits
+from zae_limiter.core.view import Amounts, EffectiveLimits
 
 
 class BucketLevel(NamedTuple):
-    """The limits that a bucket is judged by, and the level of each."""
+    """A bucket, the limits that it is judged by, and the level of each."""
 
+    bucket: BucketId
     terms: EffectiveLimits
     levels: Sequence[LevelOfLimit]
+
+    def wait_ms(self, needed: dict[str, int], now: TimeBounds) -> int:
+        """Return the milliseconds until tokens are available.
+
+        Raises:
+            ValidationError: A limit is unknown, or an amount is not a whole number.
+            AmountExceedsCapacityError: An amount can never be available. Its statuses are those of this bucket.
+        """
+        try:
+            amounts = amounts_of(needed, self.terms, "needed")
+        except AmountExceedsCapacityError as error:
+            found = statuses(self.bucket, self.levels, requested_amounts(needed, self.terms), now, now)
+            raise AmountExceedsCapacityError(found, error.field, error.value, error.reason) from None
+        return max((self.levels[position].wait_ms(milli, now) for position, milli in amounts), default=0)
 
 
 class BucketLevels:
@@ -28,6 +54,7 @@ class BucketLevels:
     def __init__(self, scope: Scope, context: AttemptContext, shards: ShardClient) -> None:
         self._caches = scope.caches
         self._table = scope.table
+        self._stack_name = scope.client.stack_name
         self._resolver = context.resolver
         self._buckets = context.buckets
         self._trust_ms = context.first.trust_ms
@@ -51,23 +78,41 @@ class BucketLevels:
             return self._shards.rejected_by_memory(memory, bucket, terms, amounts)
         if not is_known_short(memory.view, terms, amounts, now, self._trust_ms):
             return None
-        return Rejected(bucket, terms, limit_levels(memory.view, terms, now), amounts, now, now)
+        return Rejected(bucket, terms, memory.view, amounts, now, now)
 
     async def statuses_of(self, request: AcquireRequest) -> list[LimitStatus]:
         """Return the statuses of a bucket for a request that another bucket rejects; a view that is not fresh is read.
 
-        The list is empty if no limits are in force, or if the table does not answer and the bucket was never seen.
+        The list is empty if no limits are in force, or if they are unknown because the table does not answer.
 
         Raises:
             ValidationError: The bucket can never admit the request.
         """
+        return await self._statuses(request, request.amounts)
+
+    async def statuses_of_too_much(self, request: AcquireRequest) -> list[LimitStatus]:
+        """Return the statuses of a bucket for a request that it can never admit; a view that is not fresh is read.
+
+        The list is empty if no limits are in force, or if they are unknown because the table does not answer.
+        """
+        found = await self._statuses(request, request.requested)
+        terms = None if found else self._resolver.known_terms(request.bucket, request.own)
+        if terms is None:
+            return found
+        # The table does not answer, and the bucket was never seen: it counts as full.
+        now = self._table.now()
+        return statuses(request.bucket, limit_levels(None, terms, now), request.requested(terms), now, now)
+
+    async def _statuses(
+        self, request: AcquireRequest, amounts_by: Callable[[EffectiveLimits], Amounts]
+    ) -> list[LimitStatus]:
         bucket, until_s = request.bucket, request.until_s
         memory = self._caches.of(bucket)
         try:
             terms = await self._resolver.terms(bucket, request.own, until_s)
         except (NoLimitsInForceError, RateLimiterUnavailable):
             return []
-        amounts = request.amounts(terms)
+        amounts = amounts_by(terms)
         try:
             levels = self._cached_levels(memory, terms) or await self._read_levels(bucket, terms, until_s)
         except RateLimiterUnavailable:
@@ -75,6 +120,19 @@ class BucketLevels:
                 return []
             levels = combined(list(memory.views().values()), terms, self._table.now())
         return statuses(bucket, levels, amounts, self._table.now(), self._table.now())
+
+    def held_statuses(
+        self, bucket: BucketId, terms: EffectiveLimits, held: Mapping[str, int], pending: Mapping[str, int]
+    ) -> list[LimitStatus]:
+        """Return the statuses of a bucket for a lease that holds tokens of it, by the cached view, without a call.
+
+        ``pending`` are adjustments that are not written yet. The list is empty if the bucket is no longer cached.
+        """
+        memory = self._caches.buckets.get(bucket)
+        if memory is None or memory.view is None or not is_complete(memory.counts()):
+            return []
+        now = self._table.now()
+        return held_statuses(bucket, combined(list(memory.views().values()), terms, now), held, pending, now)
 
     async def all_levels(self, bucket: BucketId, own: OwnLimits, until_s: float) -> list[BucketLevel]:
         """Read the levels of every bucket that an acquire would take from: the entity's own, then its ancestors'.
@@ -86,19 +144,19 @@ class BucketLevels:
         try:
             found = [await self._level_of(bucket, own, until_s)]
         except RateLimiterUnavailable as unavailable:
-            raise about(unavailable, bucket) from unavailable.cause
+            raise about(unavailable, bucket, self._stack_name) from unavailable.cause
         for above in AcquireRequest(bucket, {}, own, until_s).ancestors(found[0].terms):
             try:
-                found.append(await self._level_of(above.bucket, None, until_s))
+                found.append(await self._level_of(above.bucket, above.own, until_s))
             except NoLimitsInForceError:
                 continue
             except RateLimiterUnavailable as unavailable:
-                raise about(unavailable, above.bucket) from unavailable.cause
+                raise about(unavailable, above.bucket, self._stack_name) from unavailable.cause
         return found
 
     async def _level_of(self, bucket: BucketId, own: OwnLimits, until_s: float) -> BucketLevel:
         terms = await self._resolver.terms(bucket, own, until_s)
-        return BucketLevel(terms, await self._read_levels(bucket, terms, until_s))
+        return BucketLevel(bucket, terms, await self._read_levels(bucket, terms, until_s))
 
     def _cached_levels(self, memory: Remembered, terms: EffectiveLimits) -> Sequence[LevelOfLimit] | None:
         """Return the levels of a bucket by fresh views; None if it must be read."""

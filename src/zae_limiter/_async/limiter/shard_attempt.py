@@ -21,7 +21,6 @@ from zae_limiter.core.acquire import (
     Reject,
     Resolve,
     Take,
-    limit_levels,
     next_step,
 )
 from zae_limiter.core.bucket import TimeBounds
@@ -108,8 +107,7 @@ class ShardAttempt:
         nonces = self._context.nonces
         match step:
             case Reject(at=at):
-                levels = limit_levels(self.view, self.terms, at)
-                return Rejected(self._request.bucket, self.terms, levels, self._amounts, at, now)
+                return Rejected(self._request.bucket, self.terms, self.view, self._amounts, at, now)
             case Look():
                 return await self._look()
             case Resolve():

@@ -1,21 +1,23 @@
 """Writes audit events, each in one transaction with its change, and reads them."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.core.audit import AuditChange, AuditEvent, check_principal, record
-from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
+from zae_limiter.core.audit import AuditChange, AuditEvent, check_principal, namespace_audit_id, record
+from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.outcome import Cancelled, Committed, Unavailable
-from zae_limiter.schema import audit_item, namespace_item
-from zae_limiter.schema.operations import Operation
+from zae_limiter.schema import audit_item, namespace_item, namespace_lists
+from zae_limiter.schema.operations import Key, Operation, Query
 
 _SECONDS_PER_DAY = 24 * 3600
 # With the pauses between them, these take about 1.5 s.
 _MOST_TRIES = 64
+_EVENTS_AT_ONCE = 100
 _PAUSES = Pauses(0.001, 0.05, full_jitter=True)
 
 
@@ -60,11 +62,11 @@ async def make_changes(scope: Scope, decide: Callable[[], Awaitable[PlannedChang
         if isinstance(outcome, Committed):
             return
         if isinstance(outcome, Unavailable):
-            raise RateLimiterUnavailable(outcome.cause)
+            raise scope.client.unavailable(outcome.cause)
         if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
             raise NamespaceNotFoundError(scope.namespace)
         await backoff.wait()
-    raise RateLimiterUnavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
+    raise scope.client.unavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
 
 
 async def read_events(scope: Scope, audit_id: str, limit: int, before: str | None) -> list[AuditEvent]:
@@ -72,6 +74,31 @@ async def read_events(scope: Scope, audit_id: str, limit: int, before: str | Non
     query = audit_item.newest_first(scope.namespace_id, audit_id, limit, before)
     found = await IndexReader(scope.table).read(query)
     return [audit_item.from_item(item) for item in found.items]
+
+
+async def read_all_events(scope: Scope, limit: int, before: str | None) -> list[AuditEvent]:
+    """Return events of a whole namespace as `read_events` does, including those of the namespace itself.
+
+    These are in the registry, so they are read separately.
+    """
+    inside = await _read_listed(scope, limit, before)
+    itself = await read_events(scope, namespace_audit_id(scope.namespace), limit, before)
+    return sorted([*inside, *itself], key=lambda event: event.event_id, reverse=True)[:limit]
+
+
+async def _read_listed(scope: Scope, limit: int, before: str | None) -> list[AuditEvent]:
+    """Return up to ``limit`` events that are stored in a namespace, newest first."""
+    found: list[AuditEvent] = []
+    query: Query | None = namespace_lists.events(scope.namespace_id, before)
+    index = IndexReader(scope.table)
+    # An index may lag behind the table, so an entry may have no item. More pages are read in its place.
+    while query is not None and len(found) < limit:
+        page = await index.read(replace(query, limit=min(limit - len(found), _EVENTS_AT_ONCE)))
+        keys = [Key(item["PK"], item["SK"]) for item in page.items]
+        items = await scope.table.batch_get(keys) if keys else []
+        found += [audit_item.from_item(item) for item in items if item is not None]
+        query = query.after(page)
+    return found
 
 
 def _required(scope: Scope) -> list[Operation]:

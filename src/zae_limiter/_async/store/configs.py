@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from zae_limiter._async.store.audit import make_change
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
+from zae_limiter._async.store.versions import VersionStore, own_version
 from zae_limiter.caches.buckets import BucketId, KnownLimits
 from zae_limiter.core.audit import AuditChange
 from zae_limiter.core.config import ConfigRecord, resolve
@@ -12,10 +13,11 @@ from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.version import check_kinds, unknown_kind
 from zae_limiter.core.view import effective_limits
-from zae_limiter.schema import config_item, namespace_item
+from zae_limiter.schema import config_item, namespace_item, version_item
 from zae_limiter.schema.config_item import ConfigPlace
-from zae_limiter.schema.operations import Key, Operation
+from zae_limiter.schema.operations import Key, Operation, Put, Update
 
 _RECORDS = len(config_item.ResolutionKeys._fields)
 
@@ -32,15 +34,33 @@ class ConfigStore:
         found = await self._read(place)
         return None if found is None or found.deleted else found
 
-    async def set(self, place: ConfigPlace, limits: Sequence[Limit], change: AuditChange) -> None:
-        """Replace the limits at a place, with an audit event."""
-        await self._write(place, limits, None, change)
+    async def set(self, place: ConfigPlace, limits: Sequence[Limit], change: AuditChange, *, inherit: bool) -> None:
+        """Replace the limits at a place, with an audit event.
+
+        Raises:
+            KindNotAllowedError: Inherited limits are not allowed yet, and this client may not allow them.
+        """
+        if inherit:
+            # Before the first such record: an older client would take it for all limits of its place.
+            await VersionStore(self._scope.client).allow("inherit", change.principal)
+
+        async def decide() -> list[Operation]:
+            seen = await self._read(place)
+            return _with_count(config_item.write(place, limits, seen, None, inherit), config_item.register(place, seen))
+
+        await self._change(place, change, decide)
 
     async def set_system(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: AuditChange
     ) -> None:
         """Replace the limits of the system and, unless it is None, the choice for an unavailable store."""
-        await self._write(place, limits, on_unavailable, change)
+
+        async def decide() -> list[Operation]:
+            seen = await self._read(place)
+            kept = on_unavailable if on_unavailable or seen is None else seen.on_unavailable
+            return [config_item.write(place, limits, seen, kept)]
+
+        await self._change(place, change, decide)
         if on_unavailable is not None:
             self._scope.caches.on_unavailable = on_unavailable
 
@@ -51,8 +71,7 @@ class ConfigStore:
             seen = await self._read(place)
             if seen is None or seen.deleted:
                 return []
-            uncounted = config_item.unregister(place, seen)
-            return [config_item.tombstone(place, seen), *([] if uncounted is None else [uncounted])]
+            return _with_count(config_item.tombstone(place, seen), config_item.unregister(place, seen))
 
         await self._change(place, change, decide)
 
@@ -71,17 +90,6 @@ class ConfigStore:
     async def resources(self, registry: Key) -> list[str]:
         """Return the resources in a registry, in order."""
         return config_item.registered(await self._scope.table.get(registry, consistent=True) or {})
-
-    async def _write(
-        self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: AuditChange
-    ) -> None:
-        async def decide() -> list[Operation]:
-            seen = await self._read(place)
-            kept = on_unavailable if on_unavailable or seen is None else seen.on_unavailable
-            counted = config_item.register(place, seen)
-            return [config_item.write(place, limits, seen, kept), *([] if counted is None else [counted])]
-
-        await self._change(place, change, decide)
 
     async def _change(
         self, place: ConfigPlace, change: AuditChange, decide: Callable[[], Awaitable[Sequence[Operation]]]
@@ -130,26 +138,26 @@ class ConfigStore:
     def keys(self, bucket: BucketId) -> Sequence[Key]:
         """Return the keys of all items that decide the effective limits.
 
-        They include the registration of the namespace, but at most once per cache period.
+        They include the registration of the namespace and the version record, but at most once per cache period.
         """
         # All namespaces are registered in one partition. A read of it for every bucket would overload it.
         found = config_item.resolution_keys(self._scope.namespace_id, *bucket)
         if self._scope.now_ms() < self._scope.caches.active_until_ms:
             return found
-        return (*found, namespace_item.reverse_key(self._scope.namespace_id))
+        return (*found, namespace_item.reverse_key(self._scope.namespace_id), version_item.key())
 
     def learn(self, bucket: BucketId, items: Sequence[Item | None]) -> KnownLimits:
         """Resolve and cache the effective limits from the items of ``keys``.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
+            UnknownKindError: The table stores a kind of items that this package would misread.
         """
         scope = self._scope
         caches, settings = scope.caches, scope.settings
-        records, registration = items[:_RECORDS], items[_RECORDS:]
-        if registration:
-            self._require_active(registration[0])
-        resolution = resolve(config_item.resolution_records(records))
+        if len(items) > _RECORDS:
+            self._check_table(*items[_RECORDS:])
+        resolution = resolve(config_item.resolution_records(items[:_RECORDS]))
         before = caches.limits(bucket)
         terms = effective_limits(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
         now_ms = scope.now_ms()
@@ -159,9 +167,17 @@ class ConfigStore:
         caches.on_unavailable = resolution.on_unavailable
         return known
 
-    def _require_active(self, registration: Item | None) -> None:
-        """Raise if the namespace was deleted; otherwise do not check it again for one cache period."""
+    def _check_table(self, registration: Item | None, version: Item | None) -> None:
+        """Raise if the namespace was deleted or a kind is unknown; else do not check again for one cache period."""
         scope = self._scope
         if registration is None or not namespace_item.is_active(registration):
             raise NamespaceNotFoundError(scope.namespace)
+        kinds = {} if version is None else version_item.kinds_of(version)
+        if unknown_kind(kinds) is not None:
+            check_kinds(kinds, own_version())
         scope.caches.active_until_ms = scope.now_ms() + scope.settings.config_cache_ttl_ms
+
+
+def _with_count(record: Put, count: Update | None) -> list[Operation]:
+    """Return the operations of a changed record, with the change of its registry if there is one."""
+    return [record] if count is None else [record, count]

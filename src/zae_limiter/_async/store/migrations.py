@@ -3,11 +3,12 @@
 The version record has the schema that was reached; it is updated after each migration. An interrupted migration is
 started again. So a migration must be repeatable, also by several clients at the same time.
 
-Buckets of the old layout are found through the index of their namespace, and moved one by one. Each move is one
-transaction, so a bucket is always in exactly one layout. A repeated run does not find the moved buckets, and continues
-with the others.
+Items of an old layout are found through the index of their namespace. A repeated run does not find those that were
+moved, and continues with the others. Buckets are moved one by one, each in one transaction, so a bucket is always in
+exactly one layout. Items that lists of a namespace contain are moved within the index.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,12 +19,13 @@ from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client
 from zae_limiter._async.store.versions import VersionStore
 from zae_limiter.core.audit import check_principal
-from zae_limiter.core.errors import CorruptItemError, RateLimiterUnavailable
+from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.namespace import NamespaceStatus
-from zae_limiter.core.outcome import Committed, Item, Unavailable
+from zae_limiter.core.outcome import Applied, Committed, Item, Throttled, Unavailable
 from zae_limiter.core.version import SCHEMA_VERSION, Migrated, VersionRecord, in_order, parse_version, pending
-from zae_limiter.schema import fields, keys, old_bucket_item
-from zae_limiter.schema.operations import Check, ItemExists, Key, Operation, Query
+from zae_limiter.schema import fields, keys, namespace_lists, old_bucket_item
+from zae_limiter.schema.operations import Check, ItemExists, Key, Operation, Query, Update
 
 _KEYS_PER_PAGE = 500
 _ITEMS_AT_ONCE = 100
@@ -34,7 +36,7 @@ _PAUSES = Pauses(0.001, 1.0, full_jitter=True)
 
 @dataclass(frozen=True, slots=True)
 class MigrationCount:
-    """The numbers of old buckets that were moved or superseded, and the locations of damaged ones."""
+    """The numbers of old items that were moved or superseded, and the locations of damaged ones."""
 
     moved: int = 0
     superseded: int = 0
@@ -47,12 +49,12 @@ class MigrationCount:
 
     @property
     def changed(self) -> int:
-        """The number of old buckets that were moved or superseded."""
+        """The number of old items that were moved or superseded."""
         return self.moved + self.superseded
 
 
-class OldBuckets:
-    """Moves the old buckets of namespaces, or counts them."""
+class OldItems(ABC):
+    """Moves the items of an old layout in namespaces, or counts them."""
 
     def __init__(self, client: Client, *, dry_run: bool) -> None:
         self._client = client
@@ -61,7 +63,7 @@ class OldBuckets:
         self._index = IndexReader(client.table)
 
     async def move_all(self, namespace_ids: Sequence[str]) -> MigrationCount:
-        """Move all old buckets, until two searches in a row find nothing.
+        """Move all old items, until two searches in a row find nothing.
 
         The searches are ``index_lag_s`` seconds apart, because an index may lag behind the table.
         """
@@ -78,6 +80,14 @@ class OldBuckets:
             if looks < _EMPTY_LOOKS and self._table.index_lag_s:
                 await runtime.sleep(self._table.index_lag_s)
         return tally
+
+    @abstractmethod
+    async def _move_found(self, namespace_id: str) -> MigrationCount:
+        """Move the old items that one traversal of the index finds."""
+
+
+class OldBuckets(OldItems):
+    """Moves old buckets to partitions of their own."""
 
     async def _move_found(self, namespace_id: str) -> MigrationCount:
         """Move the old buckets that one traversal of the index finds in the partitions of entities."""
@@ -117,15 +127,60 @@ class OldBuckets:
             if isinstance(outcome, Committed):
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             if isinstance(outcome, Unavailable):
-                raise RateLimiterUnavailable(outcome.cause)
+                raise self._client.unavailable(outcome.cause)
             await backoff.wait()
             seen, new = await self._table.batch_get([delete.key, put.key], consistent=True)
             superseded = new is not None
-        raise RateLimiterUnavailable(TimeoutError(f"others kept writing to the old bucket {fields.location(item)}"))
+        raise self._client.unavailable(TimeoutError(f"others kept writing to the old bucket {fields.location(item)}"))
 
     @property
     def _multiplier(self) -> int:
         return self._client.settings.bucket_ttl_multiplier
+
+
+class UnlistedItems(OldItems):
+    """Gives entities, audit events and usage the sort keys by which lists of a namespace find them."""
+
+    async def _move_found(self, namespace_id: str) -> MigrationCount:
+        """Change the sort keys of the items that one traversal of the index finds."""
+        moved = 0
+        for first in namespace_lists.old_items(namespace_id, _ITEMS_AT_ONCE):
+            query: Query | None = first
+            while query is not None:
+                page = await self._index.page(query)
+                found = [Key(item["PK"], item["SK"]) for item in page.items]
+                moved += await self._list([key for key in found if namespace_lists.sort_key(key) is not None])
+                query = query.after(page)
+        return MigrationCount(moved=moved)
+
+    async def _list(self, found: Sequence[Key]) -> int:
+        """Change the sort keys of items that still have the old ones, and return their number."""
+        items = await self._table.batch_get(found, consistent=True) if found else []
+        updates = [update for item in items if item is not None and (update := namespace_lists.listed(item))]
+        if self._dry_run or not updates:
+            return len(updates)
+        outcome = await self._table.transact(updates, f"migrate-{next(self._client.nonces)}")
+        if isinstance(outcome, Committed):
+            return len(updates)
+        if isinstance(outcome, Unavailable):
+            raise self._client.unavailable(outcome.cause)
+        # Another client has changed one of the items, so each is changed by itself.
+        moved = 0
+        for update in updates:
+            moved += await self._list_one(update)
+        return moved
+
+    async def _list_one(self, update: Update) -> int:
+        """Change the sort key of an item; return 0 if another client was faster, or has deleted the entity."""
+        backoff = self._client.backoff(_PAUSES)
+        for _ in range(_MOST_TRIES):
+            outcome = await self._table.write(update)
+            if isinstance(outcome, Unavailable):
+                raise self._client.unavailable(outcome.cause)
+            if not isinstance(outcome, Throttled):
+                return int(isinstance(outcome, Applied))
+            await backoff.wait()
+        raise self._client.unavailable(TimeoutError(f"the item {update.key.pk} {update.key.sk} could not be written"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +194,26 @@ class Migration:
 
 async def move_buckets(client: Client, dry_run: bool) -> MigrationCount:
     """Move the buckets from the partitions of their entities to their own partitions, in all namespaces."""
+    return await OldBuckets(client, dry_run=dry_run).move_all(await _namespace_ids(client))
+
+
+async def list_items(client: Client, dry_run: bool) -> MigrationCount:
+    """Make the entities, audit events and usage of every namespace appear in its lists."""
+    namespace_ids = [*await _namespace_ids(client), RESERVED_NAMESPACE]
+    return await UnlistedItems(client, dry_run=dry_run).move_all(namespace_ids)
+
+
+async def _namespace_ids(client: Client) -> list[str]:
     store = NamespaceStore(client)
-    # A purge removes the old buckets of its namespace, so they are not moved.
+    # A purge removes the old items of its namespace, so they are not moved.
     orphans = [one for one in await store.orphans() if one.status is not NamespaceStatus.PURGING]
-    namespaces = [*await store.active(), *orphans]
-    return await OldBuckets(client, dry_run=dry_run).move_all([one.id for one in namespaces])
+    return [one.id for one in [*await store.active(), *orphans]]
 
 
-REGISTRY = (Migration("1.0.0", "buckets to partitions of their own, the burst as capacity", move_buckets),)
+REGISTRY = (
+    Migration("1.0.0", "buckets to partitions of their own, the burst as capacity", move_buckets),
+    Migration("2.0.0", "entities, audit events and usage to the lists of their namespace", list_items),
+)
 """All migrations, from the oldest schema to the newest."""
 
 

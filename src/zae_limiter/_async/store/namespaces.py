@@ -18,6 +18,7 @@ from zae_limiter.core.names import RESERVED_NAMESPACE, check_namespace
 from zae_limiter.core.namespace import Namespace, NamespaceStatus, check_namespace_id
 from zae_limiter.core.timestamp import iso_from_ms
 from zae_limiter.schema import keys, namespace_item
+from zae_limiter.schema.index_entries import is_in_namespace
 from zae_limiter.schema.operations import Key, Operation, Query
 
 # Each name needs two records and an event, and a transaction has at most 100 operations.
@@ -40,7 +41,8 @@ class NamespaceStore:
         self._client = client
         self._table = client.table
         self._registry = client.scope(RESERVED_NAMESPACE, RESERVED_NAMESPACE)
-        self._index = IndexReader(client.table)
+        # A purge removes all items of its namespace, even those with a forged sort key.
+        self._index = IndexReader(client.table, is_in_namespace)
 
     async def find(self, name: str) -> Namespace:
         """Return an active namespace.

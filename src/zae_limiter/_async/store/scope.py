@@ -6,14 +6,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.table import Table
 from zae_limiter.caches.buckets import NamespaceCaches
 from zae_limiter.clock import Clock
+from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.location import selecting_options, stack_of
 from zae_limiter.core.settings import Settings
-from zae_limiter.core.version import VersionRecord
+from zae_limiter.core.version import UPGRADE, VersionRecord
+from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions
 from zae_limiter.process import renew_in_copies
 from zae_limiter.runtime.aio import Parallel
 from zae_limiter.schema.bucket_item import BIRTH_BITS
@@ -23,9 +26,30 @@ _NONCE_BITS = 60
 _SEED_BYTES = 32
 
 
+class Closable:
+    """The base of what is closed when its ``async with`` block ends."""
+
+    __slots__ = ()
+
+    async def close(self) -> None:
+        """Release everything."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        """Enter."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close."""
+        await self.close()
+
+
 @dataclass(frozen=True, slots=True)
-class Client:
-    """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given."""
+class Client(Closable):
+    """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given.
+
+    ``stack_options`` are the options of the stack that the caller set.
+    """
 
     table: Table
     clock: Clock
@@ -36,6 +60,7 @@ class Client:
     nonces: "Nonces"
     caches: dict[str, NamespaceCaches] = field(default_factory=dict)
     session: Any = None
+    stack_options: GivenOptions = KEEP_ALL
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
         """Return a view of one namespace; all views of the same namespace share their caches."""
@@ -53,9 +78,23 @@ class Client:
             for caches in list(self.caches.values()):
                 caches.forget()
 
+    @property
+    def upgrade_command(self) -> str:
+        """The command that upgrades the limiter."""
+        return f"{UPGRADE}{selecting_options(self.location)}"
+
     def backoff(self, pauses: Pauses, until_s: float = inf) -> Backoff:
         """Return a backoff for this client, until a deadline if there is one."""
         return Backoff(self.clock, self.random.random, pauses, until_s)
+
+    @property
+    def stack_name(self) -> str | None:
+        """The name of the stack, None for a file or memory."""
+        return stack_of(self.location)
+
+    def unavailable(self, cause: BaseException | None) -> RateLimiterUnavailable:
+        """Return the error for a table that did not respond, with the name of the stack."""
+        return RateLimiterUnavailable(cause, self.stack_name)
 
     def draw_birth(self) -> int:
         """Return a random birth number for a bucket to be created.

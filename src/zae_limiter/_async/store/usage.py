@@ -5,7 +5,7 @@ deployed table. Counting may stop between any two steps, and several clients may
 changed only if its marker is the one that was read. The log is trimmed only after its changes were counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar, assert_never
 
@@ -13,10 +13,9 @@ import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
 from zae_limiter._async.table import ChangeLog
-from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageTotals, window_of_key
-from zae_limiter.schema import keys, usage_item
+from zae_limiter.core.usage import UsageFilter, UsagePosition, UsageSnapshot, UsageTotals
+from zae_limiter.schema import usage_item, usage_queries
 from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
 from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, count
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
@@ -33,10 +32,10 @@ T = TypeVar("T")
 
 
 class SnapshotPage(NamedTuple):
-    """Snapshots, and the start of the next page, None after the last."""
+    """Snapshots, and the position of the last one, None if no page follows."""
 
     snapshots: list[UsageSnapshot]
-    next: Mapping[str, str] | None
+    next: UsagePosition | None
 
 
 class UsageStore:
@@ -58,25 +57,35 @@ class UsageStore:
             while await self._count_some(log):
                 pass
 
-    async def find(self, wanted: UsageFilter, limit: int, start: Mapping[str, str] | None) -> SnapshotPage:
+    async def find(self, wanted: UsageFilter, limit: int, after: UsagePosition | None) -> SnapshotPage:
         """Return the next page of matching snapshots, at most ``limit``."""
         found: list[UsageSnapshot] = []
-        query: Query | None = self._query(wanted, start)
-        # The filter drops snapshots of a page, so pages are read until the limit is reached.
+        last: Key | None = None
+        query: Query | None = usage_queries.query(self._scope.namespace_id, wanted, after)
+        # The filter drops entries of a page, so pages are read until the limit is reached. After the first page they
+        # are full, even if the limit is small: an index may have many windows of other types in a row.
+        size = min(limit, _MOST_PER_PAGE)
         while query is not None and len(found) < limit:
-            page = await self._index.read(replace(query, limit=min(limit - len(found), _MOST_PER_PAGE)))
-            found += await self._snapshots(wanted, page)
-            query = query.after(page)
-        return SnapshotPage(found, None if query is None else query.start)
+            page = await self._index.read(replace(query, limit=size))
+            left = _wanted(wanted, page)
+            while left and len(found) < limit:
+                some, left = left[: limit - len(found)], left[limit - len(found) :]
+                for item in await self._values(query, some):
+                    found.append(usage_item.from_item(item))
+                    last = _key(item)
+            query = query if left else usage_queries.following(query, wanted, page)
+            size = _MOST_PER_PAGE
+        return SnapshotPage(found, None if query is None or last is None else usage_queries.position_of(last))
 
     async def totals(self, wanted: UsageFilter) -> UsageTotals:
         """Return the totals of all matching snapshots, which are read in pages."""
         totals = UsageTotals()
-        query: Query | None = self._query(wanted, None)
+        query: Query | None = usage_queries.query(self._scope.namespace_id, wanted, None)
         while query is not None:
-            page = await self._index.read(query)
-            totals.add(await self._snapshots(wanted, page))
-            query = query.after(page)
+            page = await self._index.read(replace(query, limit=_MOST_PER_PAGE))
+            items = await self._values(query, _wanted(wanted, page))
+            totals.add(usage_item.from_item(item) for item in items)
+            query = usage_queries.following(query, wanted, page)
         return totals
 
     async def _count_some(self, log: ChangeLog) -> bool:
@@ -97,7 +106,7 @@ class UsageStore:
         """Add changes to the snapshots that have not counted them yet."""
         counted = await self._run(count(some, _RULES, ApplyContext(self._scope.client.nonces, self._scope.table.now)))
         if counted.left:
-            raise RateLimiterUnavailable(counted.cause)
+            raise self._scope.client.unavailable(counted.cause)
 
     async def _run(self, dialogue: TableDialogue[T]) -> T:
         """Run a generator that yields table operations: carry out each, and send its result back."""
@@ -126,25 +135,20 @@ class UsageStore:
             case never:
                 assert_never(never)
 
-    def _query(self, wanted: UsageFilter, start: Mapping[str, str] | None) -> Query:
-        namespace_id, resource, limit = self._scope.namespace_id, wanted.resource, _MOST_PER_PAGE
-        if wanted.entity_id is None and resource is not None:
-            pk = keys.gsi2_pk_resource(namespace_id, resource)
-            return Query(pk, "GSI2", prefix=keys.GSI_USAGE_PREFIX, limit=limit, start=start)
-        prefix = keys.SK_USAGE_PREFIX if resource is None else keys.sk_usage(resource, "")
-        return Query(keys.pk_entity(namespace_id, str(wanted.entity_id)), prefix=prefix, limit=limit, start=start)
-
-    async def _snapshots(self, wanted: UsageFilter, page: Page) -> list[UsageSnapshot]:
-        """Return the matching snapshots of a page."""
-        chosen = [item for item in page.items if _is_wanted(wanted, item)]
-        # A page of the index has only keys, so its items are read.
-        if wanted.entity_id is not None or not chosen:
-            return [usage_item.from_item(item) for item in chosen]
-        items = await self._scope.table.batch_get([Key(item["PK"], item["SK"]) for item in chosen])
-        return [usage_item.from_item(item) for item in items if item is not None]
+    async def _values(self, query: Query, chosen: Sequence[Item]) -> list[Item]:
+        """Return the whole items of entries that a query found; an index has only keys."""
+        if query.index is None or not chosen:
+            return list(chosen)
+        items = await self._scope.table.batch_get([_key(item) for item in chosen])
+        return [item for item in items if item is not None]
 
 
-def _is_wanted(wanted: UsageFilter, item: Item) -> bool:
-    parsed = keys.parse_usage_sk(item["SK"])
-    window = None if parsed is None else window_of_key(parsed.window_key)
-    return window is not None and wanted.admits(window)
+def _wanted(wanted: UsageFilter, page: Page) -> list[Item]:
+    """Return the entries of a page that the filter includes."""
+    windows = [usage_queries.window_of(_key(item)) for item in page.items]
+    pairs = zip(page.items, windows, strict=True)
+    return [item for item, window in pairs if window is not None and wanted.admits(window)]
+
+
+def _key(item: Item) -> Key:
+    return Key(item["PK"], item["SK"])

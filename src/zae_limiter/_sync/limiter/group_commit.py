@@ -12,7 +12,7 @@ from zae_limiter._sync.limiter.write_batcher import WriteBatcher
 from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
-from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, Owed, Rejected
+from zae_limiter.caches.request import AcquireRequest, Cascaded, FallbackLimits, HeldBucket, Owed, Rejected
 from zae_limiter.core.acquire import LevelOfLimit
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket_changes import Settlement
@@ -78,6 +78,13 @@ class BatchedClient(NetworkedClient):
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
+        if isinstance(request.own, FallbackLimits) and self.resolver.has_stored_limits(request.bucket):
+            # They do not apply, so this take may travel with others.
+            try:
+                return self.take(request._replace(own=None))
+            except NoLimitsInForceError:
+                # The stored limits were deleted meanwhile, so they do apply.
+                pass
         taken = self._batcher(request).join(request)
         if isinstance(taken, Rejected) and self._server_time is not None and taken.depends_on_the_clock():
             self._server_time.narrow()
@@ -316,7 +323,7 @@ def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int
     levels: list[LevelOfLimit] = [level.less(taken.get(level.name, 0) * 1000, whole.judged) for level in whole.levels]
     positions = {level.name: position for position, level in enumerate(levels)}
     amounts = [(positions[name], amount * 1000) for name, amount in request.consume.items() if name in positions]
-    return Rejected(whole.bucket, whole.terms, levels, amounts, whole.judged, whole.now)
+    return Rejected(whole.bucket, whole.terms, None, amounts, whole.judged, whole.now, levels)
 
 
 def _sum(settlements: Sequence[Settlement]) -> Settlement:

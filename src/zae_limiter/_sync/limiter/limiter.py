@@ -1,16 +1,16 @@
 """SyncRateLimiter: the public verbs. The admin verbs are those of its repository."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.admin import DelegatedVerbs
 from zae_limiter._sync.limiter.client import BucketClient, DirectClient
 from zae_limiter._sync.limiter.group_commit import BatchedClient
-from zae_limiter._sync.limiter.lease import BatchedLease, DirectLease, SyncLease
+from zae_limiter._sync.limiter.lease import GIVE_BACK, BatchedLease, DirectLease, SyncLease
+from zae_limiter._sync.limiter.lease_facts import OnError
 from zae_limiter._sync.protocol import SyncRepositoryProtocol, ScopedRepository, unwrap
-from zae_limiter.core.acquire import amounts_of
+from zae_limiter._sync.store.scope import Closable
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zae_limiter.infra.discovery import LimiterInfo
 
 
-class SyncRateLimiter(DelegatedVerbs):
+class SyncRateLimiter(DelegatedVerbs, Closable):
     """Limits calls by what is stored in a repository.
 
     Example:
@@ -89,7 +89,7 @@ class SyncRateLimiter(DelegatedVerbs):
 
     @property
     def name(self) -> str:
-        """Where the limiter keeps its data."""
+        """The name of the stack on DynamoDB; in memory or a file, the URL of the table."""
         return self._repository.name
 
     def acquire(
@@ -99,27 +99,32 @@ class SyncRateLimiter(DelegatedVerbs):
         consume: dict[str, int],
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
+        on_error: OnError = GIVE_BACK,
     ) -> SyncLease:
         """Take from every limit named in ``consume``, or from none.
 
         Entering takes the tokens and yields the lease. Leaving writes its adjustments. Leaving by an exception
-        gives everything back.
+        gives everything back, unless ``lease.commit()`` was called or ``on_error`` is ``keep``.
 
         Args:
             entity_id: The user, key or project that is limited.
             resource: What it uses, for example a model.
             consume: How many tokens to take from each limit, by the name of the limit. 0 takes nothing, and is
                 admitted even if the limit is in debt.
-            limits: Replace the stored limits for this call. If None, the stored limits are in force.
+            limits: Replace the stored limits for this call. If None, the stored limits are in force. If the entity
+                cascades, they also apply to a parent without stored limits.
             on_unavailable: ``block`` raises if the store is unavailable; ``allow`` admits the call without
                 limiting. If None, the repository decides, then the stored defaults, then ``block``.
+            on_error: ``give_back`` returns everything if the block raises. ``keep`` charges what was taken, and
+                writes the adjustments.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
-            ValidationError: A name, an amount or a limit is invalid, or the request can never be admitted.
+            AmountExceedsCapacityError: An amount exceeds a capacity, so the request can never be admitted.
+            ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
-        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable)
+        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error)
 
     def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now; below zero if it is in debt.
@@ -143,12 +148,11 @@ class SyncRateLimiter(DelegatedVerbs):
         if type(needed) is not dict:
             raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
         buckets = self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
-        now, waits = self._client.now(), [0]
+        now, waits = self._client.now(), []
         for number, bucket in enumerate(buckets):
             names = bucket.terms.positions
             wanted = {name: amount for name, amount in needed.items() if not number or name in names}
-            amounts = amounts_of(wanted, bucket.terms, "needed")
-            waits += [bucket.levels[position].wait_ms(milli, now) for position, milli in amounts]
+            waits.append(bucket.wait_ms(wanted, now))
         return max(waits) / 1000
 
     def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so
@@ -185,12 +189,5 @@ class SyncRateLimiter(DelegatedVerbs):
         """Close the repository."""
         self._repository.close()
 
-    def __enter__(self) -> "SyncRateLimiter":
-        """Enter."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._repository!r})"

@@ -6,7 +6,7 @@ from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, KnownLimits
-from zae_limiter.caches.request import OwnLimits
+from zae_limiter.caches.request import FallbackLimits, OwnLimits
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import NamespaceNotFoundError, NoLimitsInForceError
 from zae_limiter.core.limit import Limit, check_limits
@@ -28,16 +28,16 @@ class Resolver:
             ValidationError: A name or a limit is invalid, or no limits are in force.
         """
         check_bucket(bucket)
-        limits = None if own is None else check_limits(own)
+        checked = check_own_limits(own)
         known = self._configs.fresh(bucket)
         if known is None:
             items = self._scope.table.batch_get(self._configs.keys(bucket), until_s=until_s)
-            return self.terms_read(bucket, limits, items, until_s)
+            return self.terms_read(bucket, checked, items, until_s)
         self._scope.caches.hits += 1
-        return self.agreed(bucket, limits, known)
+        return self.agreed(bucket, checked, known)
 
     def terms_read(
-        self, bucket: BucketId, own: tuple[Limit, ...] | None, items: Sequence[Item | None], until_s: float
+        self, bucket: BucketId, own: "CheckedLimits", items: Sequence[Item | None], until_s: float
     ) -> EffectiveLimits:
         """Return the terms that follow from a configuration that was just read, and cache it.
 
@@ -53,37 +53,45 @@ class Resolver:
             known = self._configs.learn(bucket, items)
         except NamespaceNotFoundError:
             known = None
-        if known is None or (own is None and known.terms is None):
+        needs_stored = own is None or isinstance(own, FallbackLimits)
+        if known is None or (needs_stored and known.terms is None):
             known = self._configs.read_again(bucket, until_s, consistent=True)
         return self.agreed(bucket, own, known)
 
     def terms_again(self, bucket: BucketId, own: OwnLimits, until_s: float) -> EffectiveLimits:
         """Return the terms after reading the configuration again, consistently."""
         known = self._configs.read_again(bucket, until_s, consistent=True)
-        return self.agreed(bucket, None if own is None else check_limits(own), known)
+        return self.agreed(bucket, check_own_limits(own), known)
 
     def known_terms(self, bucket: BucketId, own: OwnLimits) -> EffectiveLimits | None:
         """Return the terms if they are cached and fresh; None if not, or if no limits are in force."""
         known = self._configs.fresh(bucket)
         if known is None or (own is None and known.terms is None):
             return None
-        return self.agreed(bucket, None if own is None else check_limits(own), known)
+        return self.agreed(bucket, check_own_limits(own), known)
+
+    def has_stored_limits(self, bucket: BucketId) -> bool:
+        """Return whether it is cached that limits are stored for a bucket."""
+        known = self._configs.fresh(bucket)
+        return known is not None and known.terms is not None
 
     def is_known(self, bucket: BucketId) -> bool:
         """Return whether the terms are cached and fresh."""
         return self._configs.fresh(bucket) is not None
 
-    def agreed(self, bucket: BucketId, own: tuple[Limit, ...] | None, known: KnownLimits) -> EffectiveLimits:
+    def agreed(self, bucket: BucketId, own: "CheckedLimits", known: KnownLimits) -> EffectiveLimits:
         """Return the terms that follow from limits that were read, or from the caller's own.
 
         Raises:
             ValidationError: There are neither.
         """
-        if own is not None:
+        if isinstance(own, tuple):
             return self._own_terms(own, known.resolution)
-        if known.terms is None:
-            raise _no_limits(bucket)
-        return known.terms
+        if known.terms is not None:
+            return known.terms
+        if own is not None:
+            return self._own_terms(tuple(own.limits), known.resolution)
+        raise _no_limits(bucket)
 
     def _own_terms(self, own: tuple[Limit, ...], resolution: Resolution) -> EffectiveLimits:
         memory = self._scope.caches.own_terms
@@ -93,6 +101,21 @@ class Resolver:
             terms = own_effective_limits(resolution, own, self._scope.settings.bucket_ttl_multiplier)
             memory.keep(remembered, terms)
         return terms
+
+
+CheckedLimits = tuple[Limit, ...] | FallbackLimits | None
+"""Limits that a caller passes, after their check."""
+
+
+def check_own_limits(own: OwnLimits) -> CheckedLimits:
+    """Require valid limits of a caller, None if it passes none.
+
+    Raises:
+        ValidationError: The value is not a list of limits that can be used together.
+    """
+    if own is None:
+        return None
+    return FallbackLimits(check_limits(own.limits)) if isinstance(own, FallbackLimits) else check_limits(own)
 
 
 def _no_limits(bucket: BucketId) -> NoLimitsInForceError:

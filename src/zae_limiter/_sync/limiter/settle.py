@@ -13,7 +13,7 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import Owed, contended
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
-from zae_limiter.core.errors import NamespaceNotFoundError
+from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.view import Amounts, EffectiveLimits
@@ -127,6 +127,9 @@ class Settler:
             self._configs.read_again(bucket, until_s, consistent=True)
         except NamespaceNotFoundError:
             return False
+        except ValidationError:
+            # Too many limits are in force now. The namespace exists all the same.
+            return True
         return True
 
     def _charged_from_full(self, bucket: BucketId, settlement: Settlement, terms: EffectiveLimits) -> Put:

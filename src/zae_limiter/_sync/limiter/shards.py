@@ -154,7 +154,7 @@ class ShardClient:
         now = self._table.now()
         levels = combined(views, terms, now)
         lacking = any(levels[position].available_milli(now) < milli for position, milli in amounts if milli)
-        return Rejected(bucket, terms, levels, amounts, now, now) if lacking else None
+        return Rejected(bucket, terms, None, amounts, now, now, levels) if lacking else None
 
     def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
         """Return the cached views of all shards; None if one is not fresh, not on these limits, or not cached."""
@@ -186,7 +186,7 @@ class ShardClient:
             for judged in (asked, now):
                 if share_out(shards, amounts, judged) is None:
                     levels = combined(list(shards.values()), terms, judged)
-                    return Rejected(bucket, terms, levels, amounts, judged, now)
+                    return Rejected(bucket, terms, None, amounts, judged, now, levels)
             written = take_across(shards, amounts, now, refusals)
             assert written is not None, "the shards have the tokens, as share_out has shown"
             nonces = self._context.nonces

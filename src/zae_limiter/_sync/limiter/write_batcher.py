@@ -11,7 +11,7 @@ the deadline of its request, and a batch whose leader was interrupted is dropped
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
@@ -54,9 +54,10 @@ class _Batch(Generic[R, ResultT]):
     Once ``begun`` is True the requests may have been sent. Then no other caller may send them again.
     """
 
-    __slots__ = ("begun", "until_s", "waiters")
+    __slots__ = ("_batcher", "begun", "until_s", "waiters")
 
-    def __init__(self, waiters: list[_Waiter[R, ResultT]]) -> None:
+    def __init__(self, batcher: "WriteBatcher[R, ResultT]", waiters: list[_Waiter[R, ResultT]]) -> None:
+        self._batcher = batcher
         self.waiters = waiters
         self.begun = False
         self.note_deadline()
@@ -64,6 +65,31 @@ class _Batch(Generic[R, ResultT]):
     def note_deadline(self) -> None:
         """Set ``until_s`` to the latest deadline."""
         self.until_s = max(waiter.request.until_s for waiter in self.waiters)
+
+    def complete(self) -> None:
+        """Send the requests, deliver the results, and start the next batch."""
+        outcomes: Sequence[ResultT | ZAELimiterError] | None = None
+        try:
+            self._batcher.add_queued(self)
+            # From here on an interrupt may come after the write. Before, another request may lead the batch instead.
+            self.begun = True
+            outcomes = self._batcher.send_all([waiter.request for waiter in self.waiters])
+        except ZAELimiterError as error:
+            outcomes = [error] * len(self.waiters)
+        finally:
+            if self.begun:
+                self._batcher.deliver(self, outcomes)
+
+
+class _Leaving(NamedTuple):
+    """A request whose caller leaves."""
+
+    batcher: "WriteBatcher[Any, Any]"
+    waiter: _Waiter[Any, Any]
+
+    def complete(self) -> None:
+        """Take the request out of the queue, or undo it."""
+        self.batcher.leave(self.waiter)
 
 
 class WriteBatcher(Generic[R, ResultT]):
@@ -115,12 +141,14 @@ class WriteBatcher(Generic[R, ResultT]):
             batch = waiter.turn.value
             if batch is not None:
                 # A cancelled leader must not stop the batch: other callers wait for its results.
-                runtime.finish(self._send_batch, batch)
+                runtime.finish(batch)
         except GeneratorExit:
             # The loop has ended with the request in flight, so nothing can be awaited any more.
             raise
         except BaseException:
-            runtime.finish(self._leave, waiter)
+            # Not in place: a send that was started before an interrupt has to begin first. Otherwise another request
+            # would lead the same batch, and it would be sent twice.
+            runtime.finish(_Leaving(self, waiter))
             raise
         outcome = waiter.outcome
         if outcome is None:
@@ -136,7 +164,7 @@ class WriteBatcher(Generic[R, ResultT]):
         with self._mutex:
             idle = self._collecting is None and not self._queue
             if idle and self.room((waiter.request,), len(self._in_flight)) > 0:
-                batch = _Batch([waiter])
+                batch = _Batch(self, [waiter])
                 waiter.turn.set(batch)
                 self._in_flight[batch] = None
                 self._collecting = batch
@@ -163,21 +191,7 @@ class WriteBatcher(Generic[R, ResultT]):
         if not turn.filled:
             turn.wait(waiter.request.until_s - self._monotonic_s() + _GRACE_S)
 
-    def _send_batch(self, batch: _Batch[R, ResultT]) -> None:
-        """Send a batch, deliver the results, and start the next batch."""
-        outcomes: Sequence[ResultT | ZAELimiterError] | None = None
-        try:
-            self._add_queued(batch)
-            # From here on an interrupt may come after the write. Before, another request may lead the batch instead.
-            batch.begun = True
-            outcomes = self.send_all([waiter.request for waiter in batch.waiters])
-        except ZAELimiterError as error:
-            outcomes = [error] * len(batch.waiters)
-        finally:
-            if batch.begun:
-                self._deliver(batch, outcomes)
-
-    def _add_queued(self, batch: _Batch[R, ResultT]) -> None:
+    def add_queued(self, batch: _Batch[R, ResultT]) -> None:
         """Add the requests that have queued since the batch was formed, as far as there is room for them."""
         with self._mutex:
             if self._collecting is batch:
@@ -191,7 +205,7 @@ class WriteBatcher(Generic[R, ResultT]):
         if self._queue:
             self._start_next()
 
-    def _deliver(self, batch: _Batch[R, ResultT], outcomes: Sequence[ResultT | ZAELimiterError] | None) -> None:
+    def deliver(self, batch: _Batch[R, ResultT], outcomes: Sequence[ResultT | ZAELimiterError] | None) -> None:
         """Set the result of each request, or an error if the leader was interrupted; a second call changes nothing."""
         leader = batch.waiters[0]
         for waiter, outcome in zip(batch.waiters, outcomes or _interrupted(batch.waiters), strict=True):
@@ -217,7 +231,7 @@ class WriteBatcher(Generic[R, ResultT]):
                 # one: an interrupt loses at most one of them, and its caller stops waiting at its deadline.
                 for _ in range(count):
                     waiters.append(self._queue.popleft())
-                batch = _Batch(waiters)
+                batch = _Batch(self, waiters)
                 self._in_flight[batch] = None
                 self._collecting = batch
                 waiters[0].turn.set(batch)
@@ -233,7 +247,7 @@ class WriteBatcher(Generic[R, ResultT]):
                 del self._in_flight[batch]
             self._queue.extendleft(reversed(waiters))
 
-    def _leave(self, waiter: _Waiter[R, ResultT]) -> None:
+    def leave(self, waiter: _Waiter[R, ResultT]) -> None:
         """Remove a request whose caller leaves; if it is no longer queued, wait for its result and undo it."""
         if self._remove(waiter):
             return
@@ -244,7 +258,7 @@ class WriteBatcher(Generic[R, ResultT]):
                 self.undo(waiter.request, waiter.outcome)
             except ZAELimiterError as error:
                 # The caller gets the exception that made it leave.
-                _log.warning("A request whose caller left was not undone: %s: %s", waiter.request, error)
+                _log.warning("Cancelled request not undone: %s: %s", waiter.request, error)
 
     def _remove(self, waiter: _Waiter[R, ResultT]) -> bool:
         """Remove a request from the queue; return False if it is no longer queued."""
@@ -261,7 +275,7 @@ class WriteBatcher(Generic[R, ResultT]):
             self._pass_lead(batch)
         elif batch is not None and batch in self._in_flight:
             # The leader was interrupted while it delivered the results.
-            self._deliver(batch, None)
+            self.deliver(batch, None)
         with self._mutex:
             self._drop_lost()
         self._start_next()

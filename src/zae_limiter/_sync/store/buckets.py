@@ -6,7 +6,7 @@ from typing import assert_never
 from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId
-from zae_limiter.core.errors import NamespaceNotFoundError, RateLimiterUnavailable
+from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.names import check_entity_id, check_resource
 from zae_limiter.core.outcome import (
     Applied,
@@ -99,7 +99,7 @@ class BucketStore:
         if isinstance(outcome, Cancelled):
             self.require_namespace(outcome.reasons[1:])
             return outcome.reasons[0] or Missing()
-        raise RateLimiterUnavailable(
+        raise self._scope.client.unavailable(
             outcome.cause if isinstance(outcome, Unavailable) else self._too_late("only conflicts")
         )
 
@@ -152,7 +152,7 @@ class BucketStore:
                     return outcome
                 case Unavailable(cause=cause, ambiguous=ambiguous):
                     if not ambiguous or again is None:
-                        raise RateLimiterUnavailable(cause)
+                        raise self._scope.client.unavailable(cause)
                     # A repeated create draws a new birth number. Both attempts may be applied, with a delete between
                     # them, and a credit for the first bucket must not reach the second.
                     operation = again = bucket_writes.sent_again(again, self.draw_birth())
@@ -163,7 +163,7 @@ class BucketStore:
                 case never:
                     assert_never(never)
             if not backoff.wait():
-                raise RateLimiterUnavailable(failure)
+                raise self._scope.client.unavailable(failure)
             outcome = self._scope.table.write(operation, until_s)
 
     def _too_late(self, what: str) -> TimeoutError:

@@ -1,6 +1,7 @@
 """Creates, reads and deletes entities, with their limits and buckets."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from zae_limiter._sync.store.audit import make_change
 from zae_limiter._sync.store.index_reader import IndexReader
@@ -11,7 +12,7 @@ from zae_limiter.core.config import EntityFacts
 from zae_limiter.core.entity import Entity
 from zae_limiter.core.errors import EntityExistsError, EntityHasChildrenError, EntityNotFoundError
 from zae_limiter.core.outcome import Item
-from zae_limiter.schema import config_item, entity_item, keys
+from zae_limiter.schema import config_item, entity_item, keys, namespace_lists
 from zae_limiter.schema.operations import Key, Operation, Query, Update
 
 _CONFIGS_AT_ONCE = 40
@@ -76,19 +77,35 @@ class EntityStore:
         make_change(self._scope, change, decide)
         self._delete_buckets(entity_id)
 
+    def listed(self, limit: int | None, after: str | None) -> tuple[list[Entity], str | None]:
+        """Return the entities after ``after`` in the order of their ids, and the last id if more may follow."""
+        found: list[Entity] = []
+        query: Query | None = namespace_lists.entities(self._namespace_id, after)
+        while query is not None and (limit is None or len(found) < limit):
+            size = _PAGE if limit is None else min(limit - len(found), _PAGE)
+            page = self._index.read(replace(query, limit=size))
+            found += self._alive(page.items)
+            query = query.after(page)
+        return found, None if query is None else found[-1].id
+
     def children(self, parent_id: str) -> list[Entity]:
         """Return the children of an entity, in the order of their ids."""
         index = keys.gsi1_pk_parent(self._namespace_id, parent_id)
         found = self._index.read(Query(index, index="GSI1", prefix=keys.GSI_CHILD_PREFIX))
         entities = []
         for start in range(0, len(found.items), _PAGE):
-            some = [Key(item["PK"], item["SK"]) for item in found.items[start : start + _PAGE]]
-            for item in self._scope.table.batch_get(some):
-                entity = None if item is None else entity_item.from_item(item)
-                # The key of an item does not contain its parent, so an index entry alone proves nothing.
-                if entity is not None and entity.parent_id == parent_id:
-                    entities.append(entity)
+            some = self._alive(found.items[start : start + _PAGE])
+            # The key of an item does not contain its parent, so an index entry alone proves nothing.
+            entities += [entity for entity in some if entity.parent_id == parent_id]
         return entities
+
+    def _alive(self, entries: Sequence[Item]) -> list[Entity]:
+        """Return the entities of at most 100 index entries, without those that were deleted meanwhile."""
+        if not entries:
+            return []
+        items = self._scope.table.batch_get([Key(entry["PK"], entry["SK"]) for entry in entries])
+        entities = [entity_item.from_item(item) for item in items if item is not None]
+        return [entity for entity in entities if entity is not None]
 
     def _require_childless(self, entity_id: str) -> Item:
         item = self._scope.table.get(entity_item.key(self._namespace_id, entity_id), consistent=True)

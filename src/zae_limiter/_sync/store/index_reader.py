@@ -5,7 +5,7 @@ of another. An entry counts only if its index key follows from its primary key.
 """  # generated from _async by tools/mirror.py; do not edit
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from zae_limiter._sync.table import Table
@@ -20,10 +20,11 @@ _log = logging.getLogger("zae_limiter")
 
 
 class IndexReader:
-    """Reads the indexes of a table without the entries of other tenants."""
+    """Reads the indexes of a table without the entries of other tenants; ``accepts`` decides which entries count."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, accepts: Callable[[str, Item], bool] = is_genuine) -> None:
         self._table = table
+        self._accepts = accepts
         self._reported: set[str] = set()
 
     def page(self, query: Query) -> Page:
@@ -31,7 +32,7 @@ class IndexReader:
         page = self._table.query(query)
         if query.index is None:
             return page
-        genuine = [entry for entry in page.items if is_genuine(query.index, entry)]
+        genuine = [entry for entry in page.items if self._accepts(query.index, entry)]
         if len(genuine) < len(page.items) and query.pk not in self._reported:
             self._report(query, page.items)
         return Page(genuine, page.next)
@@ -60,7 +61,7 @@ class IndexReader:
         """Log once per partition that it has foreign entries, with the key of the first."""
         if len(self._reported) < _MOST_REPORTED:
             self._reported.add(query.pk)
-        first = next(entry for entry in entries if not is_genuine(query.index or "", entry))
+        first = next(entry for entry in entries if not self._accepts(query.index or "", entry))
         _log.warning("Foreign entries skipped in %s of %s; the first is %s", query.pk, query.index, first["PK"])
 
 

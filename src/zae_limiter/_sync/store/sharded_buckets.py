@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Client
-from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Committed, Item, Unavailable
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.schema import attributes
@@ -80,9 +79,9 @@ class ShardedBuckets:
             if isinstance(outcome, Committed):
                 return len(shards)
             if isinstance(outcome, Unavailable):
-                raise RateLimiterUnavailable(outcome.cause)
+                raise self._client.unavailable(outcome.cause)
             backoff.wait()
-        raise RateLimiterUnavailable(TimeoutError(f"others kept changing the shards of a bucket: {outcome}"))
+        raise self._client.unavailable(TimeoutError(f"others kept changing the shards of a bucket: {outcome}"))
 
 
 def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:

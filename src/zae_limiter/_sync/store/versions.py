@@ -5,7 +5,7 @@ from typing import Any
 
 from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Client
-from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.errors import KindNotAllowedError, RateLimiterUnavailable
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.outcome import Applied, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
@@ -20,11 +20,15 @@ _PAUSES = Pauses(0.05, 0.05, full_jitter=True)
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """The version record of a table (None if it has none), the latency of a read, and the size (None if unknown)."""
+    """The version record of a table (None if it has none), the latency of a read, and the size (None if unknown).
+
+    ``has_default_namespace`` is False for a table that was not set up completely.
+    """
 
     record: VersionRecord | None
     latency_ms: float
     size: TableSize | None = None
+    has_default_namespace: bool = True
 
     def status_fields(self) -> dict[str, Any]:
         """Return the fields of a status that the table knows."""
@@ -35,6 +39,14 @@ class Inspected:
             "lambda_version": None if self.record is None else self.record.lambda_version,
             **({} if self.size is None else self.size._asdict()),
         }
+
+
+def own_version() -> str:
+    """Return the version of this package."""
+    # Imported here, because most tables do not require a version of their clients.
+    from importlib import metadata
+
+    return metadata.version("zae-limiter")
 
 
 class VersionStore:
@@ -58,9 +70,9 @@ class VersionStore:
         """Read the record, whatever its schema, the latency of a read, and the size of the table."""
         record = self.read()
         started_s = self._client.clock.monotonic_s()
-        self._table.get(version_item.key())
+        default = self._table.get(namespace_item.forward_key(DEFAULT_NAMESPACE), consistent=True)
         latency_ms = (self._client.clock.monotonic_s() - started_s) * 1000
-        return Inspected(record, latency_ms, self._table.size())
+        return Inspected(record, latency_ms, self._table.size(), default is not None)
 
     def ensure(self, principal: str | None = None) -> VersionRecord:
         """Return the record; a new table without one gets a record with this package's schema."""
@@ -95,11 +107,38 @@ class VersionStore:
         # Repeated if another client changes the schema between the read and the write.
         while True:
             seen = self.ensure()
-            check_schema(seen)
+            check_schema(seen, self._client.upgrade_command)
             days = seen.audit_retention_days if audit_retention_days is None else audit_retention_days
             wanted = replace(seen, lambda_version=lambda_version, audit_retention_days=days)
             if wanted == seen or self.replace(replace(wanted, updated_at=self.now()), seen):
                 return
+
+    def allow(self, kind: str, principal: str | None = None) -> None:
+        """Allow the table to store items of a kind. Clients that do not know it refuse the table from then on.
+
+        Raises:
+            IncompatibleSchemaError: The table has another schema.
+            KindNotAllowedError: This client may not write the version record.
+        """
+        try:
+            # Repeated if the record is removed between the read and the write.
+            while not self._allowed(kind, principal):
+                pass
+        except RateLimiterUnavailable as error:
+            from zae_limiter.tables.dynamodb.errors import AccessRefused
+
+            if isinstance(error.cause, AccessRefused):
+                raise KindNotAllowedError(kind) from error.cause
+            raise
+
+    def _allowed(self, kind: str, principal: str | None) -> bool:
+        """Allow a kind unless the record has it already; False if the record vanished meanwhile."""
+        seen = self.ensure()
+        check_schema(seen, self._client.upgrade_command)
+        if kind in seen.kinds:
+            return True
+        record = replace(seen, kinds={kind: own_version()}, updated_at=self.now(), updated_by=principal)
+        return isinstance(self._write(version_item.allow(kind, record)), Applied)
 
     def now(self) -> str:
         """Return the time by the table's clock in ISO 8601."""
@@ -110,8 +149,8 @@ class VersionStore:
         for _ in range(_MOST_TRIES):
             outcome = self._table.write(operation)
             if isinstance(outcome, Unavailable):
-                raise RateLimiterUnavailable(outcome.cause)
+                raise self._client.unavailable(outcome.cause)
             if isinstance(outcome, Applied | Refused | Missing):
                 return outcome
             backoff.wait()
-        raise RateLimiterUnavailable(TimeoutError("the version record could not be written: throttled"))
+        raise self._client.unavailable(TimeoutError("the version record could not be written: throttled"))

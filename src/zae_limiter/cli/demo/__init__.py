@@ -1,6 +1,8 @@
 """Define ``zae-limiter demo``: processes share the limits of two projects, on a temporary file."""
 
 import asyncio
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -34,7 +36,7 @@ EXAMPLES = examples("zae-limiter demo", "zae-limiter demo --seconds 60")
     type=click.FloatRange(0.1, 3600),
     default=20.0,
     show_default=True,
-    help="Least duration of the demo. Every step is completed.",
+    help="Minimum duration of the demo. Every step is completed.",
 )
 def demo(seconds: float) -> None:
     """Watch several processes share the limits of two projects, on one SQLite file.
@@ -83,14 +85,24 @@ def view() -> DemoView:
 def print_summary(report: DemoReport) -> None:
     """Print the summary; in a terminal, the lines of the steps have the colour of their state."""
     marks = MARKS if _encodes("".join(MARKS.values())) else ASCII_MARKS
+    activate = activate_command()
     if not in_terminal():
-        click.echo("\n".join(summary_lines(report, marks)))
+        click.echo("\n".join(summary_lines(report, marks, activate)))
         return
     from rich.console import Console
 
     from zae_limiter.cli.demo.live import summary_drawing
 
-    Console(highlight=False).print(summary_drawing(report, marks))
+    Console(highlight=False).print(summary_drawing(report, marks, activate))
+
+
+def activate_command() -> str | None:
+    """Return the shell command that puts ``zae-limiter`` on the PATH; None if it is there, or if there is none."""
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("zae-limiter") is not None or not script.is_file():
+        return None
+    shown = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+    return f". {shlex.quote(str(shown))}"
 
 
 @contextmanager

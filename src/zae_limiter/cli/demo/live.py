@@ -1,4 +1,8 @@
-"""Show the demo in a terminal: balances as bars, redrawn several times a second."""
+"""Show the demo in a terminal: balances as bars, redrawn several times a second.
+
+Only bars, marks and names of steps are green, yellow or cyan. Sentences and numbers in these colours would be hard to
+read on the white background of some terminals.
+"""
 
 import math
 from types import TracebackType
@@ -13,12 +17,14 @@ from rich.text import Text
 
 from zae_limiter.cli.demo.progress import DemoFrame, DemoReport, DemoStanding, Step, StepState
 from zae_limiter.cli.demo.scenario import LIMIT_NAMES
-from zae_limiter.cli.demo.summary import ASCII_MARKS, COLOURS, MARKS, summary_lines
+from zae_limiter.cli.demo.summary import ASCII_MARKS, COLOURS, MARKS, TEXT_STYLES, summary_lines
 from zae_limiter.core.limit import Limit
 
 # Lines for all but the events: title, legend, heading, projects and keys, steps, and one for the cursor.
 _LINES_BESIDE_EVENTS = 20
-_MOST_EVENTS = 16
+_MOST_EVENTS = 40
+# A mark, a space, and a name of up to seven characters.
+_MARK_AND_NAME = 9
 # From this width on, the limits and their sources are shown.
 _WIDE = 110
 _SOURCES = {
@@ -74,6 +80,18 @@ class LiveView:
         self._live.update(drawing(frame, room, self._is_wide), refresh=True)
 
 
+class Legend:
+    """What the colours of the bars mean."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        full = "#" if options.ascii_only else "█"
+        meanings = {"green": "more than half left", "yellow": "low", "red": "almost none, or debt"}
+        parts = [(Text(full, style=colour), f" {colour}: {meaning}") for colour, meaning in meanings.items()]
+        line = Text("  ").join(Text.assemble(*part) for part in parts)
+        line.no_wrap, line.overflow = True, "crop"
+        yield line
+
+
 class StepLine:
     """A step as one line; its mark shows the state without colours and in ASCII."""
 
@@ -81,10 +99,15 @@ class StepLine:
         self._step = step
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        marks, colour = ASCII_MARKS if options.ascii_only else MARKS, COLOURS[self._step.state]
-        line = Text.assemble((marks[self._step.state], colour), " ", (str(self._step), colour))
-        line.no_wrap, line.overflow = True, "crop"
-        yield line
+        marks = ASCII_MARKS if options.ascii_only else MARKS
+        yield step_line(f"{marks[self._step.state]} {self._step}", self._step.state)
+
+
+def step_line(line: str, state: StepState) -> Text:
+    """Return the line of a step. Its mark and its name have the colour of the state."""
+    text = _line(line, TEXT_STYLES[state])
+    text.stylize(COLOURS[state], end=_MARK_AND_NAME)
+    return text
 
 
 def drawing(frame: DemoFrame, events: int, wide: bool = False) -> RenderableType:
@@ -96,10 +119,11 @@ def drawing(frame: DemoFrame, events: int, wide: bool = False) -> RenderableType
     return Group(_title(frame), Text(), _entities(frame, wide), Text(), *steps, *(log if events else ()))
 
 
-def summary_drawing(report: DemoReport, marks: dict[StepState, str]) -> RenderableType:
-    """Draw the summary; the line of a step has the colour of its state."""
-    styles = {mark: COLOURS[state] for state, mark in marks.items()}
-    return Group(*(_line(line, styles.get(line[:1], "")) for line in summary_lines(report, marks)))
+def summary_drawing(report: DemoReport, marks: dict[StepState, str], activate: str | None = None) -> RenderableType:
+    """Draw the summary; the mark and the name of a step have the colour of its state."""
+    states = {mark: state for state, mark in marks.items()}
+    lines = summary_lines(report, marks, activate)
+    return Group(*(step_line(line, states[line[0]]) if line[:1] in states else _line(line) for line in lines))
 
 
 def _title(frame: DemoFrame) -> RenderableType:
@@ -109,15 +133,7 @@ def _title(frame: DemoFrame) -> RenderableType:
     line.add_row(
         Text("zae-limiter demo", style="bold"), f"{frame.elapsed_s:.1f} of {frame.total_s:g} s, Ctrl-C ends it"
     )
-    legend = Text.assemble(
-        ("green", "green"),
-        ": more than half left, ",
-        ("yellow", "yellow"),
-        ": low, ",
-        ("red", "red"),
-        ": almost none, or debt",
-    )
-    return Group(line, Bar(frame.elapsed_s / frame.total_s, "blue"), legend)
+    return Group(line, Bar(frame.elapsed_s / frame.total_s, "blue"), Legend())
 
 
 def _line(text: str, style: str = "") -> Text:
@@ -150,18 +166,18 @@ def _cells(standing: DemoStanding, wide: bool) -> list[RenderableType]:
         rates = (f"{limit.name} {limit.refill_amount:,}" for limit in standing.limits.values())
         cells += [Text(", ".join(rates)), Text(_SOURCES.get(standing.source, ""), style="dim")]
     for name in LIMIT_NAMES:
-        cells += _balance(standing.limits.get(name), standing.balances.get(name, 0))
+        cells += balance_cells(standing.limits.get(name), standing.balances.get(name, 0))
     waits = "" if standing.retry_after_s is None else f"{math.ceil(standing.retry_after_s * 10) / 10:.1f} s"
-    rejected = Text(f"{counts.rejected:,}", style="red" if counts.rejected else "")
-    return [*cells, Text(f"{counts.admitted:,}", style="green"), rejected, waits]
+    return [*cells, f"{counts.admitted:,}", f"{counts.rejected:,}", waits]
 
 
-def _balance(limit: Limit | None, left: int) -> list[RenderableType]:
-    """Return a bar and a number, or "no limit"."""
+def balance_cells(limit: Limit | None, left: int) -> list[RenderableType]:
+    """Return a bar and a number for what is left of a limit, or "no limit"."""
     if limit is None:
         return [Text("no limit", style="dim"), Text()]
     colour = _colour(limit, left)
-    return [Bar(left / limit.capacity, colour), Text(f"{left:,}", style=colour)]
+    # An empty bar shows no colour, so the number shows it.
+    return [Bar(left / limit.capacity, colour), Text(f"{left:,}", style="red" if colour == "red" else "")]
 
 
 def _colour(limit: Limit, left: int) -> str:

@@ -21,7 +21,7 @@ from zae_limiter.cli.demo.tally import Book, DemoTally
 from zae_limiter.clock import Clock
 from zae_limiter.core.limit import Limit
 
-EVENTS_KEPT = 20
+EVENTS_KEPT = 40
 SHARE = 0
 RAISE = 3
 STEPS = (

@@ -24,6 +24,13 @@ COLOURS = {
     StepState.FAILED: "bold red",
     StepState.SKIPPED: "yellow",
 }
+TEXT_STYLES = {
+    StepState.WAITING: "dim",
+    StepState.RUNNING: "bold",
+    StepState.DONE: "",
+    StepState.FAILED: "bold red",
+    StepState.SKIPPED: "",
+}
 NEXT_COMMANDS = (
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 -l rpm:5",
     "zae-limiter available user-1 gpt-4 -l rpm:5",
@@ -45,8 +52,11 @@ def summary_steps(report: DemoReport) -> list[Step]:
     return [*report.steps, _limits_step(report), _usage_step(report)]
 
 
-def summary_lines(report: DemoReport, marks: dict[StepState, str] = MARKS) -> list[str]:
-    """Return the report: every project and key, the steps, whether the limits held, and what to try next."""
+def summary_lines(report: DemoReport, marks: dict[StepState, str] = MARKS, activate: str | None = None) -> list[str]:
+    """Return the report: every project and key, the steps, whether the limits held, and what to try next.
+
+    ``activate`` is the shell command that makes the next commands work, None if they work already.
+    """
     ended = ", interrupted" if report.is_interrupted else ""
     refunded = f"{report.total.failed:,} failed calls refunded"
     return [
@@ -56,7 +66,7 @@ def summary_lines(report: DemoReport, marks: dict[StepState, str] = MARKS) -> li
         "",
         *(f"{marks[step.state]} {step}" for step in summary_steps(report)),
         "",
-        "Try next:",
+        "Try next:" if activate is None else f"Try next, after {activate}:",
         *(f"  {command}" for command in NEXT_COMMANDS),
     ]
 
@@ -72,7 +82,7 @@ def _limits_step(report: DemoReport) -> Step:
     share = f"{report.highest_share * 100:.1f} %"
     if report.is_exceeded:
         return Step("limits", StepState.FAILED, f"EXCEEDED: {share} of capacity and refill; please report this")
-    return Step("limits", StepState.DONE, f"never exceeded: at most {share} of capacity and refill were taken")
+    return Step("limits", StepState.DONE, f"never exceeded: highest PEAK {share} of capacity and refill")
 
 
 def _usage_step(report: DemoReport) -> Step:

@@ -220,6 +220,32 @@ def enabled_already(failure: ServiceFailure) -> bool:
     return failure.code == "ValidationException" and "already enabled" in failure.message
 
 
+def throttling_reasons(failure: ServiceFailure) -> list[str]:
+    """Return why a call was throttled, by DynamoDB's reasons or else its error code; empty if it was not throttled."""
+    parts = _cancellation_reasons(failure)
+    codes = [failure.code, *(str(part.get("Code")) for part in parts)]
+    throttles = [code for code in codes if code in _THROTTLES | _REASON_THROTTLES]
+    if not throttles and failure.status != _TOO_MANY_REQUESTS:
+        return []
+    return _reasons([failure.body, *parts]) or throttles[:1] or [f"HTTP {failure.status}"]
+
+
+def refused_write_units(failure: ServiceFailure) -> int:
+    """Return the least number of write units that a write costs whose condition failed; 0 for other failures.
+
+    DynamoDB bills them but does not report them. An item below 1 KB is one unit, and two in a transaction.
+    """
+    if failure.code == _CONDITION_FAILED:
+        return 1
+    parts = _cancellation_reasons(failure)
+    return 2 * len(parts) if any(part.get("Code") == _REASON_CONDITION for part in parts) else 0
+
+
+def _cancellation_reasons(failure: ServiceFailure) -> list[Mapping[str, Any]]:
+    reasons = failure.body.get("CancellationReasons") if failure.code == _CANCELLED else None
+    return [reason for reason in reasons if isinstance(reason, Mapping)] if type(reasons) is list else []
+
+
 def _outcome(failure: ServiceFailure) -> Throttled | Unavailable:
     """Return the outcome of any failed call; a known code takes precedence over the HTTP status."""
     code, status = failure.code, failure.status
@@ -263,6 +289,14 @@ def _cancellation(
 
 def _throttle(parts: Sequence[Mapping[str, Any]]) -> Throttled:
     """Return a throttle, with the scope that the parts of a response give as reason: one partition or all keys."""
+    found = _reasons(parts)
+    if not found:
+        return _THROTTLED
+    return _PARTITION_THROTTLED if any(_is_key_range(reason) for reason in found) else _SHARED_THROTTLED
+
+
+def _reasons(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the throttling reasons of the parts of a response."""
     found: list[str] = []
     for part in parts:
         reasons = part.get("ThrottlingReasons") or part.get("throttlingReasons")
@@ -270,9 +304,7 @@ def _throttle(parts: Sequence[Mapping[str, Any]]) -> Throttled:
             reason = one.get("reason") or one.get("Reason") if isinstance(one, Mapping) else None
             if type(reason) is str:
                 found.append(reason)
-    if not found:
-        return _THROTTLED
-    return _PARTITION_THROTTLED if any(_is_key_range(reason) for reason in found) else _SHARED_THROTTLED
+    return found
 
 
 def _is_key_range(reason: str) -> bool:

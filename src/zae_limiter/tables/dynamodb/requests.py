@@ -35,6 +35,11 @@ class DynamoDbCall(NamedTuple):
     target: str
     body: bytes
 
+    @property
+    def action(self) -> str:
+        """The action without the version of the API: ``UpdateItem``."""
+        return self.target.rpartition(".")[2]
+
 
 class Calls:
     """Builds the requests for one table; if ``metered``, responses contain the consumed capacity per index."""

@@ -233,7 +233,7 @@ def _missing(cursor: sqlite3.Cursor, path: str) -> tuple[str, ...]:
     version = _number(cursor, "PRAGMA user_version")
     if application_id == APPLICATION_ID:
         if not 1 <= version <= SCHEMA_VERSION:
-            raise IncompatibleSchemaError(str(SCHEMA_VERSION), f"{version} in {path}")
+            raise IncompatibleSchemaError(str(SCHEMA_VERSION), f"{version} in {path}", version > SCHEMA_VERSION)
         steps = [statement for older in range(version, SCHEMA_VERSION) for statement in _STEPS[older]]
         return (*steps, *_MARKS) if steps else ()
     if application_id or version or _number(cursor, "SELECT count(*) FROM sqlite_master"):
