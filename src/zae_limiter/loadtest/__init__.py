@@ -1,0 +1,1 @@
+"""Load tests: drive a limiter, measure it, and check whether its promise held."""
