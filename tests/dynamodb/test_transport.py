@@ -267,6 +267,8 @@ class TestNameResolution:
         """Nothing was sent, and all callers share one resolver."""
         account: Account = account_at("http://slow.invalid:80")
         with hanging_names(monkeypatch) as asked, Caller(kind, account) as caller:
+            caller.begin(ask(), within_s=60)
+            wait_until(lambda: bool(asked))
             started_s = time.monotonic()
             begun = [caller.begin(ask(), within_s=0.2) for _ in range(40)]
             outcomes = [future.result(60) for future in begun]

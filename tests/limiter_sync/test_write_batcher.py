@@ -18,6 +18,7 @@ from tests.limiter_sync.write_batchers import (
     unavailable,
     until,
 )
+from zae_limiter._sync.limiter.write_batcher import _Batch, _Waiter
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.runtime.threads import Slot
 
@@ -70,6 +71,25 @@ class TestBatching:
 
         assert ["2", "3"] == outcomes(results)
         assert ([[1, 2, 3]], "1") == (batcher.batches, batch.waiters[0].outcome)
+
+
+    def test_request_that_looks_for_lost_batches_allows_a_delivery_at_the_same_time(self, batcher):
+        """A delivery in another thread removes its batch at any moment of the search."""
+        first, second = (_Batch(batcher, [_Waiter(Number(number))]) for number in (1, 2))
+
+        class DeliveredWhenSeen:
+            @property
+            def until_s(self):
+                batcher._in_flight.pop(first, None)
+                batcher._in_flight.pop(second, None)
+                return 0.0
+
+        seen = DeliveredWhenSeen()
+        batcher._in_flight.update(dict.fromkeys([first, seen, second]))
+
+        assert "3" == batcher.join(Number(3))
+        assert [[3]] == batcher.batches
+        assert batcher.rests()
 
 
 class TestFailures:

@@ -178,9 +178,10 @@ class WriteBatcher(Generic[R, ResultT]):
     def _drop_lost(self) -> bool:
         """Drop batches that have not ended by their deadline; return whether there were any."""
         latest_s = self._monotonic_s() - _GRACE_S
-        lost = [batch for batch in self._in_flight if batch.until_s < latest_s]
+        # A delivery in another thread removes its batch without the mutex, so the search is made in a copy.
+        lost = [batch for batch in list(self._in_flight) if batch.until_s < latest_s]
         for batch in lost:
-            del self._in_flight[batch]
+            self._in_flight.pop(batch, None)
             if self._collecting is batch:
                 self._collecting = None
         return bool(lost)
@@ -243,8 +244,9 @@ class WriteBatcher(Generic[R, ResultT]):
         """Put requests back to the head of the queue, unless the first of them already leads."""
         if waiters and not waiters[0].turn.filled:
             self._collecting = None
-            for batch in [batch for batch in self._in_flight if batch.waiters is waiters]:
-                del self._in_flight[batch]
+            for batch in list(self._in_flight):
+                if batch.waiters is waiters:
+                    self._in_flight.pop(batch, None)
             self._queue.extendleft(reversed(waiters))
 
     def leave(self, waiter: _Waiter[R, ResultT]) -> None:
