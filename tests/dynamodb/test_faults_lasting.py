@@ -166,11 +166,10 @@ def test_an_allowed_take_leaves_working_connections(faulty: FaultyTable, fault: 
     faulty.proxy.always(fault)
     took_s = timed(lambda: allow(actor))
     faulty.clear_faults()
-    after = actor.used["rpm"]
     for _ in range(HEALTHY_ACQUIRES):
         actor.take(on_unavailable="block")
 
     assert took_s < DEADLINE_S * GENEROUS
-    assert after - before in (0, 1)
-    assert after + HEALTHY_ACQUIRES == actor.used["rpm"]
+    # The proxy of a busy machine may read the last attempt of the allowed take only after the fault.
+    assert actor.used["rpm"] - before - HEALTHY_ACQUIRES in (0, 1)
     assert faulty.proxy.open_connections <= FEW_CONNECTIONS

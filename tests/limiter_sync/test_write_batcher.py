@@ -72,7 +72,6 @@ class TestBatching:
         assert ["2", "3"] == outcomes(results)
         assert ([[1, 2, 3]], "1") == (batcher.batches, batch.waiters[0].outcome)
 
-
     def test_request_that_looks_for_lost_batches_allows_a_delivery_at_the_same_time(self, batcher):
         """A delivery in another thread removes its batch at any moment of the search."""
         first, second = (_Batch(batcher, [_Waiter(Number(number))]) for number in (1, 2))
