@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.aggregator.simulated_table import Stream
-from tests.aggregator.test_batch_processor import RULES
 from tests.aggregator.test_client import table_by
 from tests.dynamodb import raw
 from tests.dynamodb.engines import fresh_table_name
@@ -26,11 +25,14 @@ from zae_limiter.schema import usage_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key
 from zae_limiter_aggregator.batch_processor import Worker
+from zae_limiter_aggregator.plan import Rules
 
 LIMITS = [Limit.custom("rpm", 1_000, 1, 365 * 86_400)]
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions()))
 DOCUMENTS = {name: STACK.properties(logical)["PolicyDocument"] for name, logical in POLICIES.items()}
 EVERYWHERE = {"acq", "full", "read"}
+RULES = Rules(window_types=("hourly", "daily"), retention_s=100 * 365 * 86_400)
+"""The engine deletes expired items. The usage of these tests is of 2024, and must not expire."""
 HOUR = window_at("hourly", 1_704_119_045_678).key
 
 
