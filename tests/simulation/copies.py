@@ -9,7 +9,8 @@ from random import Random
 from tests.simulation.fleet import NAMESPACE, Fleet, Process, Users, opened
 from tests.simulation.plan import COPY, DELETE
 from zae_limiter import RateLimiter, RateLimiterUnavailable, Repository
-from zae_limiter._async.store.scope import Nonces
+from zae_limiter._async.limiter.deferred import DeferringClient
+from zae_limiter._async.store.scope import Nonces, PutOff
 from zae_limiter._async.store.sharded_buckets import ShardedBuckets
 from zae_limiter.clock import ServerClock
 from zae_limiter.core.settings import make_settings
@@ -54,15 +55,15 @@ def copied(original: Process, name: str) -> Process:
     nonces.current = copy(before.client.nonces.current)
     process.random.setstate(original.random.getstate())
     _copy_time(original, process)
-    client = replace(
-        before.client, table=process.port, clock=process.clock, random=process.random, nonces=nonces, caches={}
-    )
+    mine_only = {"table": process.port, "clock": process.clock, "random": process.random, "nonces": nonces}
+    client = replace(before.client, **mine_only, caches={}, put_off=PutOff())
     scope = client.scope(NAMESPACE, before.namespace_id)
     for bucket, known in before.caches.buckets.items():
         mine = scope.caches.of(bucket)
         mine.limits, mine.view = known.limits, known.view
         mine.shards = None if known.shards is None else dict(known.shards)
     process.limiter = RateLimiter(Repository(scope, owns_table=False))
+    _copy_put_off(original.limiter, process.limiter)
     process.limiter._client.renew(restored=False)
     return process
 
@@ -72,6 +73,13 @@ def _copy_time(original: Process, process: Process) -> None:
     for name in ServerClock.__slots__:
         if name not in _OF_THE_MACHINE:
             setattr(process.port._server_clock, name, getattr(original.port._server_clock, name))
+
+
+def _copy_put_off(original: RateLimiter, made: RateLimiter) -> None:
+    """Give the copy the settlements that the original has put off."""
+    before, after = original._client, made._client
+    if isinstance(before, DeferringClient) and isinstance(after, DeferringClient):
+        after._deferred._owed = {bucket: dict(kinds) for bucket, kinds in before._deferred._owed.items()}
 
 
 async def copy_some(fleet: Fleet, running: Callable[[], list[Process]]) -> list[Process]:

@@ -7,14 +7,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from random import Random
 from typing import Any
 
 from tests._async.shards import merge
 from tests.simulation.holdings import Holdings
 from tests.simulation.invariants import Bucket, Invariants
 from tests.simulation.loop import ProcessLoop, Timeline
-from tests.simulation.plan import CANCEL, CONFIG, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
+from tests.simulation.plan import CANCEL, CONFIG, DEFER, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
 from tests.simulation.port import LocalClock, Machine, Network, Port
 from tests.simulation.request import Requests, UserRequest
 from tests.simulation.server import Server
@@ -106,7 +105,7 @@ class Process:
         repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
         together, speculative = self.random.random() < 0.7, self.random.random() < 0.95
         # Without group commit, a crowd may reach its deadline because other writes reshard changing the bucket.
-        together = together or not self.fleet.plan.faults
+        together = together or not self.fleet.plan.faults - {DEFER}
         self.limiter = RateLimiter(repository, group_commit=together, speculative_writes=speculative)
         return self.limiter
 
@@ -122,14 +121,19 @@ class Process:
             self.ended.set_result(None)
 
 
-def client_settings(scenario: Scenario, random: Random) -> Settings:
+def client_settings(process: Process) -> Settings:
     """Return the settings of a client."""
+    fleet, random = process.fleet, process.random
+    scenario = fleet.scenario
+    # Separate random numbers, so that the rest of the run is the same without them.
+    deferring = fleet.plan.part(f"deferring of {process.name}")
     return make_settings(
         config_cache_ttl_s=scenario.cache_s,
         on_unavailable="allow" if random.random() < 0.2 else "block",
         bucket_ttl_multiplier=scenario.ttl_multiplier,
         deadline_s=scenario.deadline_s,
         reject_locally_s=scenario.reject_s,
+        settle_within_s=deferring.choice((0.0, 0.05, 0.25, 0.25, 1.0)) if DEFER in fleet.plan.faults else 0.0,
     )
 
 
@@ -147,7 +151,7 @@ class Users:
     async def work(self, process: Process) -> None:
         """Let all requests arrive, and wait until the last of them has ended."""
         scenario, plan = self._fleet.scenario, self._fleet.plan
-        limiter = self._limiter or await opened(process, client_settings(scenario, self._random))
+        limiter = self._limiter or await opened(process, client_settings(process))
         requests = Requests(self._fleet, process, limiter)
         whole = plan_of(plan.seed)
         gap_s = scenario.seconds * whole.clients / whole.requests
@@ -167,6 +171,7 @@ class Users:
             await asyncio.sleep(gap_s * burst * 2 * self._random.random() + rest_s * self._random.random())
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+        await requests.flush()
 
     async def _keep_quiet(self, requests: Requests) -> None:
         """Make no requests during a quiet interval. Afterwards the client's caches are old."""

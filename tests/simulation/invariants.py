@@ -239,11 +239,11 @@ class Invariants:
             if spent > 0:
                 earned = layout.earned(now_ms)
                 returned = max(0, gained + spent)
-                if step.takes and old[layout.tk] + earned + returned < spent:
+                if step.takes and _is_bounded(change, layout.tk) and old[layout.tk] + earned + returned < spent:
                     raise Violation("overdrawn", bucket.id, name, spent, "of", old[layout.tk] + earned, step, old)
                 self._check_use(bucket, layout, (new[layout.tk] + earned, spent), step)
             self._use(bucket, name, spent, step)
-            if spent > 0 and step.takes:
+            if spent > 0 and step.takes and _is_bounded(change, layout.tk):
                 self._check_promise(bucket, name, step)
 
     def _check_use(self, bucket: Bucket, layout: StoredLimit, left: tuple[int, int], step: Step) -> None:
@@ -413,6 +413,13 @@ def _takes(change: Change) -> bool:
     if not isinstance(operation, Update):
         return False
     return "rf" in operation.set or any(condition.__class__ is Ranges for condition in operation.when)
+
+
+def _is_bounded(change: Change, balance: str) -> bool:
+    """Return whether a take requires a lowest balance of a limit. Others of its limits are only settled with."""
+    when = change.operation.when if isinstance(change.operation, Update) else ()
+    ranges = [one for condition in when if isinstance(condition, Ranges) for one in condition.ranges]
+    return not ranges or any(name == balance for name, _, _ in ranges)
 
 
 def _rebased(name: str, moves: Sequence[ShardChange]) -> Iterable[int]:

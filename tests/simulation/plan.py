@@ -38,7 +38,13 @@ _LIFE_FAULTS = (DELETE, COPY)
 CANCEL_SETTLING = "cancel-settling"
 """Users that are cancelled, once or more, while their lease settles, releases or closes."""
 
-FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING)
+DEFER = "defer"
+"""Clients that put settlements off, and write them with their next takes."""
+
+_ADDED = frozenset((CANCEL_SETTLING, DEFER))
+"""Faults with random numbers of their own, which leave the rest of a run as it is."""
+
+FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER)
 """Everything that can fail or change during a run."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -81,7 +87,7 @@ class Plan:
     @property
     def crowded(self) -> bool:
         """Whether users arrive in crowds, far more at the same time than a bucket has writes in flight."""
-        return _is_crowded(self.seed, len(plan_of(self.seed).faults - {CANCEL_SETTLING}))
+        return _is_crowded(self.seed, len(plan_of(self.seed).faults - _ADDED))
 
     @property
     def command(self) -> str:
@@ -147,12 +153,16 @@ class Habits:
 def plan_of(seed: int) -> Plan:
     """Return the plan of a seed."""
     plan, kept = _drawn_plan(seed)
-    settling = Random(f"settling {seed}").random() < kept / 2
-    return replace(plan, faults=plan.faults | {CANCEL_SETTLING}) if settling else plan
+    added = set()
+    if Random(f"settling {seed}").random() < kept / 2:
+        added.add(CANCEL_SETTLING)
+    if Random(f"deferring {seed}").random() < (1 + kept) / 5:
+        added.add(DEFER)
+    return replace(plan, faults=plan.faults | added)
 
 
 def _drawn_plan(seed: int) -> tuple[Plan, float]:
-    """Return a plan without cancelled settlements, and the probability of each fault."""
+    """Return a plan without the faults that are added to it, and the probability of each fault."""
     random = Random(f"plan {seed}")
     clients = random.choice((1, 2, 2, 3, 3, 4, 5, 6))
     kept = random.choice((0.0, 0.0, 0.25, 0.5, 0.75, 1.0))

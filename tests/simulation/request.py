@@ -53,6 +53,10 @@ class Requests:
         self._most_s = 4 * fleet.scenario.deadline_s + 2
         self._habits = fleet.scenario.habits
         self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
+        self._defers = limiter._client._scope.settings.settle_within_s > 0
+        # The settlements that were put off: what is charged and credited, by bucket, and when they began.
+        self._put_off: list[tuple[BucketId, Amounts, Amounts, int]] = []
+        self._failures = self._port.failures
         # Requests in flight, and how many ever began: writes are attributed to a request only if it was alone.
         self._active = self._begun = 0
         # Separate random numbers, so that the rest of the run is the same without them.
@@ -84,7 +88,9 @@ class Requests:
         for bucket in buckets:
             self._holdings.may_take(bucket, ask.consume)
         # Only for a request that is alone from its beginning to its end: others of the process write too.
-        known = parent is not None and self._active == 1 and self._is_known_short((parent, ask.resource), ask)
+        # A settlement that was put off is written by the next request, even if that is rejected.
+        alone = self._active == 1 and not self._defers
+        known = parent is not None and alone and self._is_known_short((parent, ask.resource), ask)
         before = self._begun, self._port.writes
         try:
             await self._timed("acquire", lease.__aenter__)
@@ -166,7 +172,7 @@ class Requests:
         elif drawn < 0.92:
             amount = random.randint(0, held[name])
             held[name] -= amount
-            await self._settle(lease, {name: -amount}, lambda: lease.release(**{name: amount}))
+            await self._settle(lease, {name: -amount}, lambda: lease.release(**{name: amount}), now=True)
         else:
             raise WorkFailedError
 
@@ -196,7 +202,19 @@ class Requests:
             if name in names.get(bucket, ()):
                 self._holdings.did_take(bucket, more)
 
-    async def _settle(self, lease: Lease, changes: Amounts, call: Callable[[], Awaitable[object]]) -> None:
+    async def flush(self) -> None:
+        """Write what was put off. If no call of the client ever failed, all of it must have been counted."""
+        await self._limiter._client.flush()
+        if self._failures != self._port.failures:
+            return
+        for bucket, up, down, begun in self._put_off:
+            charged = [name for name in up if not self._fleet.invariants.lacked(bucket, name, begun)]
+            self._holdings.did_take(bucket, _of(up, charged))
+            self._holdings.did_not_take(bucket, down)
+
+    async def _settle(
+        self, lease: Lease, changes: Amounts, call: Callable[[], Awaitable[object]], *, now: bool = False
+    ) -> None:
         """Record what is charged or credited, before the call and after it."""
         changes = {name: amount for name, amount in changes.items() if amount}
         up = {name: amount for name, amount in changes.items() if amount > 0}
@@ -220,6 +238,9 @@ class Requests:
         finally:
             for cancellation in cancellations:
                 cancellation.cancel()
+        if self._defers and not now:
+            self._put_off += [(bucket, _of(up, held), _of(down, held), begun) for bucket, held in names.items()]
+            names = {}
         for bucket, held in names.items():
             if (self._blocks and cancelled is None) or failures == self._port.failures:
                 # Despite the faults: a blocking client that reports no error has charged everything.

@@ -113,6 +113,10 @@ class RepositoryBuilder(Generic[R]):
         """Cache this many buckets per namespace; the oldest are dropped, and read again at their next use."""
         return self._set(remembered_buckets=buckets)
 
+    def settle_within(self, seconds: float) -> "RepositoryBuilder[R]":
+        """Let settlements wait up to this many seconds to share a write; 0 writes each when its lease ends."""
+        return self._set(settle_within_s=seconds)
+
     def stack_options(self, options: StackOptions) -> "RepositoryBuilder[R]":
         """Set all options of the stack; options set by another method take precedence.
 

@@ -190,11 +190,12 @@ class LateRateLimiter(SyncRateLimiter):
         limits: Any = None,
         on_unavailable: Any = None,
         on_error: Any = GIVE_BACK,
+        durable: Any = False,
     ) -> SyncLease:
         """Return a lease as ``SyncRateLimiter.acquire`` does; entering the lease opens the repository first."""
         if hasattr(self, "_client"):
-            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error)
-        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error)
+            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error, durable)
+        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
 
 
 class UnavailableClient(BatchedClient):

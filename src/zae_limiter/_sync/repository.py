@@ -79,6 +79,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         deadline_s: float = 1.0,
         reject_locally_s: float = 1.0,
         remembered_buckets: int = 100_000,
+        settle_within: float = 0.0,
         parallel_mode: ParallelMode = "auto",
         clock: Clock | None = None,
         random: Random | None = None,
@@ -89,6 +90,9 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         Without a URL, the environment variable ``ZAE_LIMITER_URL`` is used, or else a SQLite file in the user's data
         directory. Which one was opened, and why, is logged at level INFO. ``session`` is a botocore or boto3 session
         for DynamoDB. Without one, botocore finds the credentials.
+
+        With ``settle_within`` above 0, a settlement waits up to this many seconds. It is written with the next take
+        from its bucket, or with the other settlements of the interval. A process that is killed loses what waits.
 
         Raises:
             ValidationError: The URL or an option is invalid, or only ``ZAEL_STACK`` or ``ZAEL_NAMESPACE`` is set.
@@ -104,6 +108,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             deadline_s=deadline_s,
             reject_locally_s=reject_locally_s,
             remembered_buckets=remembered_buckets,
+            settle_within_s=settle_within,
         )
         chosen = choose_url(url, os.environ)
         opening = Opening(located(chosen.url), settings, clock or SystemClock(), random or Random(), session)
@@ -123,6 +128,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         auto_update: bool | None = None,
         deadline_s: float = 1.0,
         remembered_buckets: int = 100_000,
+        settle_within: float = 0.0,
         parallel_mode: ParallelMode = "auto",
         session: Any = None,
     ) -> "SyncRepository":
@@ -141,7 +147,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         place = DynamoLocation(name, region, endpoint_url)
         builder: SyncRepositoryBuilder[SyncRepository] = SyncRepositoryBuilder(place, cls, parallel_mode, session)
         builder.namespace(namespace).config_cache_ttl(config_cache_ttl).auto_update(auto_update).deadline_s(deadline_s)
-        builder.remembered_buckets(remembered_buckets)
+        builder.remembered_buckets(remembered_buckets).settle_within(settle_within)
         return builder.connect()
 
     @classmethod

@@ -172,6 +172,18 @@ class Settlement:
         return Settlement(debits, tuple((name, -milli) for name, milli in owed.items() if milli < 0), self.birth)
 
 
+def summed(settlements: Sequence[Settlement]) -> Settlement:
+    """Return the sum of settlements, which have the same birth number."""
+    debits: dict[str, int] = {}
+    credits: dict[str, int] = {}
+    for settlement in settlements:
+        for name, milli in settlement.debits:
+            debits[name] = debits.get(name, 0) + milli
+        for name, milli in settlement.credits:
+            credits[name] = credits.get(name, 0) + milli
+    return Settlement(tuple(debits.items()), tuple(credits.items()), settlements[0].birth)
+
+
 @dataclass(slots=True)
 class Settling:
     """The parts of a settlement. ``held`` is True if a debit requires the bucket to be as it was seen.

@@ -9,6 +9,7 @@ from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 
 _MOST_SECONDS = 365 * 24 * 3600
 _MOST_LOCAL_S = 60
+_MOST_DEFERRED_S = 60
 _MOST_MULTIPLIER = 1_000_000
 _MOST_BUCKETS = 10_000_000
 
@@ -18,7 +19,8 @@ class Settings:
     """The settings of a client.
 
     Buckets never expire if ``bucket_ttl_multiplier`` is 0. ``remembered_buckets`` is the number of
-    cached buckets per namespace.
+    cached buckets per namespace. ``settle_within_s`` is how long a settlement may wait to share a
+    write, 0 if it is written when its lease ends.
     """
 
     config_cache_ttl_ms: int = 60_000
@@ -28,6 +30,7 @@ class Settings:
     reject_locally_ms: int = 1_000
     audit_retention_days: int = 90
     remembered_buckets: int = 100_000
+    settle_within_s: float = 0.0
 
 
 def make_settings(
@@ -38,6 +41,7 @@ def make_settings(
     deadline_s: float = 1.0,
     reject_locally_s: float = 1.0,
     remembered_buckets: int = 100_000,
+    settle_within_s: float = 0.0,
 ) -> Settings:
     """Return validated settings.
 
@@ -59,6 +63,7 @@ def make_settings(
         deadline_s=deadline_s,
         reject_locally_ms=round(_seconds("reject_locally_s", reject_locally_s, _MOST_LOCAL_S) * 1000),
         remembered_buckets=remembered_buckets,
+        settle_within_s=_seconds("settle_within", settle_within_s, _MOST_DEFERRED_S),
     )
 
 

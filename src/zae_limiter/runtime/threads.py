@@ -5,9 +5,10 @@
 """
 
 import _thread
+import atexit
 import importlib
 import os
-import queue
+import signal
 import sys
 import threading
 import time
@@ -16,10 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
+from weakref import WeakSet
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.process import renew_in_copies
-from zae_limiter.runtime import Shared
+from zae_limiter.runtime import SIGTERM_WAIT_S, Shared, end_by_sigterm, is_sigterm_unhandled
+from zae_limiter.runtime.thread_pool import ThreadPool
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
@@ -28,8 +31,6 @@ _JOIN_S = 1.0
 
 _LOOK_S = 0.5
 """The seconds between two checks whether the thread that makes a result still runs, while a caller waits for it."""
-_IDLE_S = 30.0
-"""A pool thread ends after this many seconds without a call."""
 
 DONE = None
 """Returned by a method whose asynchronous form may be awaited."""
@@ -134,7 +135,7 @@ class Parallel:
         if mode not in get_args(ParallelMode):
             raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(get_args(ParallelMode))}")
         self._workers = workers
-        self._pool: _ThreadPool | None = None
+        self._pool: ThreadPool | None = None
         self._mode = _resolve(mode)
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -186,51 +187,8 @@ class Parallel:
             # A forked child has none of the threads. Two threads may each make a pool here at the same time. The
             # threads of the pool that is replaced run its calls and end when they are idle.
             if pool is None or pool.process != os.getpid():
-                self._pool = pool = _ThreadPool(self._workers)
+                self._pool = pool = ThreadPool(self._workers)
             pool.offer(run)
-
-
-class _ThreadPool:
-    """At most ``most`` threads that run calls; they are started when needed and end when idle.
-
-    It is no ``ThreadPoolExecutor``, because an interrupt inside `submit` may leave the executor locked for all callers.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.process = os.getpid()
-        self._most = most
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads: dict[int, None] = {}
-
-    def offer(self, run: Callable[[], None]) -> None:
-        """Queue a call for a thread; the caller may still run it first."""
-        self._calls.put(run)
-        if len(self._threads) < self._most:
-            # No thread can be started while the interpreter exits. The caller then runs the call.
-            with suppress(RuntimeError):
-                _thread.start_new_thread(self._work, ())
-
-    def close(self) -> None:
-        """End each thread after its current call."""
-        for _ in range(self._most):
-            self._calls.put(None)
-
-    def _work(self) -> None:
-        ident = threading.get_ident()
-        # Several callers may have started a thread for the last free place.
-        if len(self._threads) >= self._most:
-            return
-        self._threads[ident] = None
-        try:
-            while True:
-                run = self._calls.get(timeout=_IDLE_S)
-                if run is None:
-                    return
-                run()
-        except queue.Empty:
-            return
-        finally:
-            self._threads.pop(ident, None)
 
 
 class _Call(Promise[T]):
@@ -376,6 +334,79 @@ class Background:
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(_JOIN_S)
+
+
+class Later:
+    """Work that runs once after a delay, on a thread. It runs earlier at the exit, or if SIGTERM ends the process."""
+
+    __slots__ = ("__weakref__", "_stop", "_waiting", "_work")
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._stop = threading.Event()
+        self._waiting = 0
+        _laters.add(self)
+        _run_before_exit()
+        renew_in_copies(self)
+
+    def renew(self, *, restored: bool) -> None:
+        """Forget the waits of the original in a forked child, which has none of its threads."""
+        if not restored:
+            self._stop = threading.Event()
+            self._waiting = 0
+
+    def start(self, delay_s: float) -> None:
+        """Run the work after this many seconds."""
+        self._waiting += 1
+        try:
+            _thread.start_new_thread(self._run, (delay_s,))
+        except RuntimeError:
+            # No thread can be started while the interpreter exits.
+            self._run(0)
+
+    def stop(self) -> None:
+        """Run the work of all waits now, and any later work without a delay."""
+        self._stop.set()
+        if self._waiting:
+            self._work()
+
+    def _run(self, delay_s: float) -> None:
+        self._stop.wait(delay_s)
+        self._waiting = 0
+        self._work()
+
+
+_laters: "WeakSet[Later]" = WeakSet()
+_hooks = {"exit": False}
+
+
+def _run_before_exit() -> None:
+    """Run waiting work at the exit of the interpreter, and before a SIGTERM that the program does not handle."""
+    if not _hooks["exit"]:
+        _hooks["exit"] = True
+        atexit.register(_stop_all)
+    # A greenlet cannot wait inside a signal handler of gevent.
+    if "gevent.monkey" not in sys.modules and is_sigterm_unhandled():
+        signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _stop_all() -> None:
+    for later in list(_laters):
+        later.stop()
+
+
+def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
+    # On another thread, with a timeout: the interrupted code of this thread may hold a lock that the work needs.
+    ended = threading.Event()
+
+    def run() -> None:
+        _stop_all()
+        ended.set()
+
+    with suppress(RuntimeError):
+        _thread.start_new_thread(run, ())
+        ended.wait(SIGTERM_WAIT_S)
+    end_by_sigterm()
 
 
 def sleep(seconds: float) -> None:

@@ -6,6 +6,7 @@ from the view fit the item. A writer that changes the baseline, the stamp, the d
 count must also raise the generation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -99,6 +100,20 @@ def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
         add[name] = add.get(name, 0) + milli
     unchanged = Equals(_WRITE_COUNTER, view.writes)
     return Update(update.key, add, update.set, update.remove, (*update.when, unchanged))
+
+
+def take_and_settle(view: BucketView, taking: Take, parts: Sequence[Part], nonce: int) -> Update:
+    """Return the write that takes from a bucket, and settles limits that it does not take from."""
+    layout = view.layout
+    update = take(view, taking, nonce)
+    if not parts:
+        return update
+    add, put = dict(update.add), dict(update.set)
+    when: list[Condition] = list(update.when)
+    for part in parts:
+        _write_part(layout, part, add, put)
+        when.append(_condition(layout.balance_names[part.position], part))
+    return Update(update.key, add, put, update.remove, tuple(when))
 
 
 def sent_again(write: Put | Update, birth: int) -> Put | Update:

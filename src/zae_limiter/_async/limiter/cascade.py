@@ -65,7 +65,7 @@ async def _take_at_the_same_time(
 ) -> Cascaded:
     # Before any write: a bucket that is taken from in vain costs a write, and another one to credit it.
     for one in (*above, request):
-        rejected = client.levels.known_rejection(one)
+        rejected = client.known_rejection(one)
         if rejected is not None:
             raise await exceeded(client, request, [rejected])
     taking = client.with_time_to_give_back(request)
@@ -171,7 +171,7 @@ def _evaluate(client: DirectClient, request: AcquireRequest) -> Plan | Rejected 
     if isinstance(plan, Rejected) or (plan is not None and type(plan.step) is Take):
         return plan
     # A client that always reads first still rejects by a fresh view, before it takes from any bucket.
-    return client.levels.known_rejection(request) or plan
+    return client.known_rejection(request) or plan
 
 
 async def _take_above(
@@ -272,29 +272,19 @@ async def give_back(client: BucketClient, held: Sequence[HeldBucket], amounts: d
     """
     changes = {name: -amount for name, amount in amounts.items()}
     try:
-        await client.see_through(lambda: settle(client, held, changes, until_s))
+        await client.see_through(lambda: client.settle_all(owed(client, held, changes, until_s)))
     except ZAELimiterError as error:
         buckets = [one.bucket for one in held]
         _log.warning("Not given back: %s of %s: %s", amounts, buckets, error)
 
 
-async def settle(
+def owed(
     client: BucketClient, held: Sequence[HeldBucket], changes: dict[str, int], until_s: float | None = None
-) -> None:
-    """Charge or credit every bucket with changes, in tokens; each is tried even if another fails.
-
-    Raises:
-        RateLimiterUnavailable: The table did not answer for one of them.
-    """
+) -> list[Owed]:
+    """Return what a lease settles with every bucket after changes in tokens, up or down."""
     by_s = until_s or client.until_s()
-    owed = [
+    return [
         Owed(one.bucket, settlement, one.admitted.terms, by_s)
         for one in held
         if (settlement := one.settlement(changes)) is not None
     ]
-    if len(owed) == 1:
-        return await client.settle(owed[0])
-    for failed in await client.settle_each(owed):
-        if failed is not None:
-            raise failed.error
-    return None

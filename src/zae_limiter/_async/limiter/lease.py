@@ -63,6 +63,7 @@ class Lease(LeaseFacts, WithGuard):
         own: OwnLimits,
         on_unavailable: OnUnavailable | str | None,
         on_error: OnError,
+        durable: bool,
     ) -> None:
         self._client = client
         self._bucket = bucket
@@ -72,6 +73,7 @@ class Lease(LeaseFacts, WithGuard):
         self._on_error = on_error
         self._taken = None
         self._pending = None
+        self._durable = durable
         self._stage = _NEW
 
     async def __aenter__(self) -> "Lease":
@@ -125,6 +127,8 @@ class Lease(LeaseFacts, WithGuard):
             check_on_unavailable(self._on_unavailable)
         if self._on_error not in (GIVE_BACK, KEEP):
             raise ValidationError("on_error", self._on_error, "must be 'give_back' or 'keep'")
+        if type(self._durable) is not bool:
+            raise ValidationError("durable", self._durable, "must be True or False")
 
     def _leave(self, *, failed: bool) -> dict[str, int]:
         """Return what is left to settle; nothing if another exit was faster."""
@@ -138,7 +142,7 @@ class Lease(LeaseFacts, WithGuard):
 
     async def _settle_on_leaving(self, changes: dict[str, int], *, failed: bool) -> None:
         try:
-            await self._client.see_through(lambda: self._settle(changes))
+            await self._client.see_through(lambda: self._settle(changes, now=self._durable))
         except ZAELimiterError as error:
             # A lost credit limits others for a while. A lost debit is use that is not counted, so it is reported.
             # After a failure of the caller's own, that failure is what the caller gets.
@@ -220,7 +224,7 @@ class Lease(LeaseFacts, WithGuard):
         """
         now = self._let_go(amounts)
         try:
-            await self._client.see_through(lambda: self._settle(_negative(now)))
+            await self._client.see_through(lambda: self._settle(_negative(now), now=True))
         except RateLimiterUnavailable as error:
             if self._client.choice(self._on_unavailable) is OnUnavailable.BLOCK:
                 raise about(error, self._bucket, self._client.stack_name) from error.cause
@@ -252,11 +256,13 @@ class Lease(LeaseFacts, WithGuard):
     def _request(self, amounts: dict[str, int]) -> AcquireRequest:
         return AcquireRequest(self._bucket, amounts, self._own, self._client.until_s())
 
-    async def _settle(self, changes: dict[str, int]) -> None:
+    async def _settle(self, changes: dict[str, int], *, now: bool) -> None:
         if self._mutex is not self._client.lease_mutex:
             # This process is a copy of the one that took the tokens, and that one gives them back.
             changes = {name: amount for name, amount in changes.items() if amount > 0}
-        await cascade.settle(self._client, self._buckets(), changes)
+        owed = cascade.owed(self._client, self._buckets(), changes)
+        if owed:
+            await (self._client.settle_all(owed) if now else self._client.settle_later(owed))
 
     def _hold_all(self, taken: Admitted | Cascaded) -> None:
         self._admitted, self._ancestors = taken if isinstance(taken, Cascaded) else (taken, ())
@@ -380,6 +386,7 @@ class DirectLease(Lease):
             or self._taken is not None
             or self._on_unavailable is not None
             or self._on_error is not GIVE_BACK
+            or self._durable is not False
         ):
             self._check_entry()
         # The caller's dictionary may change while the take is in flight.

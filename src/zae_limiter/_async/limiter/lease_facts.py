@@ -35,6 +35,7 @@ class LeaseFacts:
         "_bucket",
         "_client",
         "_consume",
+        "_durable",
         "_mutex",
         "_on_error",
         "_on_unavailable",
@@ -55,6 +56,7 @@ class LeaseFacts:
     _on_unavailable: OnUnavailable | str | None
     _own: OwnLimits
     _pending: dict[str, int] | None
+    _durable: bool
     _stage: int
     _taken: dict[str, int] | None
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import DelegatedVerbs
 from zae_limiter._async.limiter.client import BucketClient, DirectClient
+from zae_limiter._async.limiter.deferred import DeferringBatchedClient, DeferringDirectClient
 from zae_limiter._async.limiter.group_commit import BatchedClient
 from zae_limiter._async.limiter.lease import GIVE_BACK, BatchedLease, DirectLease, Lease
 from zae_limiter._async.limiter.lease_facts import OnError
@@ -74,12 +75,15 @@ class RateLimiter(DelegatedVerbs, Closable):
 
     def _begin(self, repository: ScopedRepository) -> None:
         scope = repository.scope
+        defers = scope.settings.settle_within_s > 0
         # Chosen once: a write to an embedded table is made in place, and writes to a networked table are batched.
         if scope.table.inline:
-            self._client: BucketClient = DirectClient(scope, speculative=self._speculative)
+            direct = DeferringDirectClient if defers else DirectClient
+            self._client: BucketClient = direct(scope, speculative=self._speculative)
             self._lease_kind: type[Lease] = DirectLease
         else:
-            self._client = BatchedClient(scope, speculative=self._speculative, together=self._together)
+            batched = DeferringBatchedClient if defers else BatchedClient
+            self._client = batched(scope, speculative=self._speculative, together=self._together)
             self._lease_kind = BatchedLease
 
     @property
@@ -100,6 +104,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         limits: Sequence[Limit] | None = None,
         on_unavailable: OnUnavailable | str | None = None,
         on_error: OnError = GIVE_BACK,
+        durable: bool = False,
     ) -> Lease:
         """Take from every limit named in ``consume``, or from none.
 
@@ -117,6 +122,8 @@ class RateLimiter(DelegatedVerbs, Closable):
                 limiting. If None, the repository decides, then the stored defaults, then ``block``.
             on_error: ``give_back`` returns everything if the block raises. ``keep`` charges what was taken, and
                 writes the adjustments.
+            durable: Write the adjustments when the lease ends, even if the repository was opened with
+                ``settle_within``.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
@@ -124,13 +131,14 @@ class RateLimiter(DelegatedVerbs, Closable):
             ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
-        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error)
+        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
 
     async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
         """Return what is available of each limit now; below zero if it is in debt.
 
         If an acquire would also take from ancestors, this is the smallest amount of all buckets.
         """
+        await self._client.flush()
         own, *above = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
         now = self._client.now()
         found = {level.name: level.available_milli(now) // 1000 for level in own.levels}
@@ -147,6 +155,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         """
         if type(needed) is not dict:
             raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
+        await self._client.flush()
         buckets = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
         now, waits = self._client.now(), []
         for number, bucket in enumerate(buckets):

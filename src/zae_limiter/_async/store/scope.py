@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.table import Table
@@ -44,6 +44,39 @@ class Closable:
         await self.close()
 
 
+class Deferring(Protocol):
+    """A limiter that has put off writes."""
+
+    async def finish(self) -> None:
+        """Write what was put off, and end the timer."""
+
+
+class PutOff:
+    """The limiters of a client that have put off writes. They are kept alive until these are written."""
+
+    __slots__ = ("_limiters", "closed")
+
+    def __init__(self) -> None:
+        self._limiters: dict[Deferring, None] = {}
+        self.closed = False
+
+    def add(self, limiter: Deferring) -> bool:
+        """Add a limiter that wants to put off writes; return False if the client is closed."""
+        if not self.closed:
+            self._limiters[limiter] = None
+        return not self.closed
+
+    def discard(self, limiter: Deferring) -> None:
+        """Remove a limiter that has written everything."""
+        self._limiters.pop(limiter, None)
+
+    async def close(self) -> None:
+        """Write everything that was put off; nothing can be put off any more."""
+        self.closed = True
+        for limiter in list(self._limiters):
+            await limiter.finish()
+
+
 @dataclass(frozen=True, slots=True)
 class Client(Closable):
     """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given.
@@ -61,6 +94,7 @@ class Client(Closable):
     caches: dict[str, NamespaceCaches] = field(default_factory=dict)
     session: Any = None
     stack_options: GivenOptions = KEEP_ALL
+    put_off: PutOff = field(default_factory=PutOff)
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
         """Return a view of one namespace; all views of the same namespace share their caches."""
@@ -71,7 +105,16 @@ class Client(Closable):
         return Scope(self, namespace, namespace_id, caches)
 
     async def close(self) -> None:
-        """Close the table and empty the caches: a rejection from a cache would hide that the table is closed."""
+        """Write what was put off, close the table and empty the caches.
+
+        The caches are emptied because a rejection from a cache would hide that the table is closed.
+        """
+        try:
+            await self.put_off.close()
+        finally:
+            await self._close_table()
+
+    async def _close_table(self) -> None:
         try:
             await self.table.close()
         finally:

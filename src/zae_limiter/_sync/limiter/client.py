@@ -45,13 +45,13 @@ from zae_limiter.core.acquire import (
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import ZAELimiterError
-from zae_limiter.core.outcome import Applied, Throttled, WriteOutcome
+from zae_limiter.core.outcome import Applied, Item, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Admitted, EffectiveLimits
+from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import view_after_take
+from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Update
 
 _GIVE_BACK_PART = 1 / 8
@@ -193,6 +193,30 @@ class BucketClient:
         """
         raise NotImplementedError
 
+    def known_rejection(self, request: AcquireRequest) -> Rejected | None:
+        """Return the rejection by a fresh view of the bucket, without a call; None if it may admit."""
+        return self.levels.known_rejection(request)
+
+    def settle_all(self, owed: Sequence[Owed]) -> None:
+        """Settle with several buckets now; each is tried even if another fails.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer for one of them.
+        """
+        if len(owed) == 1:
+            return self.settle(owed[0])
+        for failed in self.settle_each(owed):
+            if failed is not None:
+                raise failed.error
+        return None
+
+    def settle_later(self, owed: Sequence[Owed]) -> None:
+        """Settle with several buckets as ``settle_all`` does; a client that puts settlements off returns at once."""
+        self.settle_all(owed)
+
+    def flush(self) -> None:
+        """Write settlements that were put off; this client puts none off."""
+
     def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with several buckets; each is tried even if another fails."""
         raise NotImplementedError
@@ -212,6 +236,24 @@ class BucketClient:
         except ZAELimiterError as error:
             return BucketFailed(error)
         return None
+
+    def learn_taken(self, plan: Plan, item: Item, amounts: Amounts) -> BucketView:
+        """Cache the answer to a take of these amounts, and return it as a view."""
+        memory, view = plan.memory, plan.view
+        assert view is not None, "a planned take has a view"
+        # The pace of other clients is measured from the cached view: that of a plan is an estimate if takes were in
+        # flight.
+        before = view if memory.view is None or memory.view.layout is not view.layout else memory.view
+        after = view_after_take(before, item, amounts, plan.now[1])
+        memory.learn_taken(after)
+        return after
+
+    def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:
+        """Write a take."""
+        return self._table.write(update, plan.until_s)
+
+    def gauge(self, plan: Plan, after: BucketView) -> None:
+        """Split the bucket if it is written too often; an embedded table never splits."""
 
     def run(self, plan: Plan) -> Admitted | Rejected:
         """Carry out a plan that takes more than one step."""
@@ -397,37 +439,45 @@ class NetworkedClient(BucketClient):
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
-        bucket, _, _, until_s, _, memory, view, terms, amounts, step, now, _ = plan
+        bucket, _, _, until_s, _, _, view, terms, amounts, step, _, _ = plan
         if type(step) is not Take or view is None or until_s is None:
             return self.run(plan)
         update = bucket_writes.take(view, step, next(self.nonces))
+        outcome = self.write_take(plan, update, step)
+        if type(outcome) is not Applied:
+            return self._continue(plan, update, outcome)
+        after = self.learn_taken(plan, outcome.new, amounts)
+        if self._top_ups.pending:
+            self._top_ups.note(bucket, after, amounts)
+        self.gauge(plan, after)
+        layout = view.layout
+        return layout if layout.terms is terms else Admitted(terms, layout.birth)
+
+    def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:
+        """Write a take. Until its answer arrives, other plans count it as spent."""
+        memory, view, until_s = plan.memory, plan.view, plan.until_s
+        assert view is not None, "a planned take has a view"
+        assert until_s is not None, "a plan for a networked table has a deadline"
         # A take subtracts from a balance, or sets it if the bucket is full.
         changes = [
             (position, -taken if balance is None else balance - view.numbers[position])
             for position, taken, _, _, balance in step.bounds
         ]
-        layout = view.layout
-        flight = Flight(layout, changes, until_s)
+        flight = Flight(view.layout, changes, until_s)
         try:
             # A take whose deadline has passed for longer than a deadline is lost: its caller was interrupted. It must
             # not count as spent forever.
             memory.send(flight, until_s - 2 * self._deadline_s)
-            outcome = self._table.write(update, until_s)
+            return self._table.write(update, until_s)
         finally:
             memory.arrive(flight)
-        if type(outcome) is not Applied:
-            return self._continue(plan, update, outcome)
-        # The pace of other clients is measured from the cached view: ``view`` is an estimate if takes were in flight.
-        before = view if memory.view is None or memory.view.layout is not layout else memory.view
-        after = view_after_take(before, outcome.new, amounts, now[1])
-        memory.learn_taken(after)
-        if self._top_ups.pending:
-            self._top_ups.note(bucket, after, amounts)
+
+    def gauge(self, plan: Plan, after: BucketView) -> None:
+        """Split the bucket if it is written too often."""
         # A write rate needs readings at least a second apart, so most takes skip the check.
-        if after.seen_ms - memory.gauged_ms >= LOOK_APART_MS:
-            memory.gauged_ms = after.seen_ms
-            self.shards.split_if_busy((bucket, 0), after, until_s)
-        return layout if layout.terms is terms else Admitted(terms, layout.birth)
+        if after.seen_ms - plan.memory.gauged_ms >= LOOK_APART_MS:
+            plan.memory.gauged_ms = after.seen_ms
+            self.shards.split_if_busy((plan.bucket, 0), after, self.request_of(plan).until_s)
 
     def _wait_for_cooldown(self, request: AcquireRequest) -> None:
         """Wait while shard 0 takes no writes; a bucket of several shards waits where it chooses one."""

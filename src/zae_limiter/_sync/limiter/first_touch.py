@@ -68,7 +68,7 @@ def _take_chain(
     plans = [plan]
     for request in above:
         if client.buckets.remembered(request.bucket) is not None:
-            return client.levels.known_rejection(request)
+            return client.known_rejection(request)
         try:
             found = _prepare_unseen(client, request)
         except NoLimitsInForceError:

@@ -15,7 +15,7 @@ from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, Cascaded, FallbackLimits, HeldBucket, Owed, Rejected
 from zae_limiter.core.acquire import LevelOfLimit
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
-from zae_limiter.core.bucket_changes import Settlement
+from zae_limiter.core.bucket_changes import summed
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
 from zae_limiter.core.view import Admitted, EffectiveLimits
@@ -294,7 +294,7 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
         if len(requests) == 1:
             settler.settle(requests[0])
         else:
-            whole = _sum([one.settlement for one in requests])
+            whole = summed([one.settlement for one in requests])
             if whole.names:
                 until_s = min(one.until_s for one in requests)
                 settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
@@ -324,15 +324,3 @@ def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int
     positions = {level.name: position for position, level in enumerate(levels)}
     amounts = [(positions[name], amount * 1000) for name, amount in request.consume.items() if name in positions]
     return Rejected(whole.bucket, whole.terms, None, amounts, whole.judged, whole.now, levels)
-
-
-def _sum(settlements: Sequence[Settlement]) -> Settlement:
-    """Return the sum of settlements, which have the same birth number."""
-    debits: dict[str, int] = {}
-    credits: dict[str, int] = {}
-    for settlement in settlements:
-        for name, milli in settlement.debits:
-            debits[name] = debits.get(name, 0) + milli
-        for name, milli in settlement.credits:
-            credits[name] = credits.get(name, 0) + milli
-    return Settlement(tuple(debits.items()), tuple(credits.items()), settlements[0].birth)
