@@ -12,9 +12,9 @@ import their modules themselves: they are rare, and the imports would be a third
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.namespace import Namespace, NamespaceStatus
 from zae_limiter.core.outcome import (
     Applied,

@@ -9,9 +9,9 @@ none. The ``event_id`` identifies such duplicates.
 import gzip
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.timestamp import utc_from_ms
 from zae_limiter_aggregator.records import ExpiredEvent
 

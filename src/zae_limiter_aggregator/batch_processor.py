@@ -8,7 +8,6 @@ delivered again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count as numbers_from
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +19,7 @@ from zae_limiter.core.errors import (
     ValidationError,
     ZAELimiterError,
 )
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.version import unknown_kind
 from zae_limiter_aggregator.apply import ApplyContext, Counted, TableDialogue, count, merge, split, stored_kinds
 from zae_limiter_aggregator.plan import Count, Memories, Merge, Rules, Survey, plan

@@ -10,11 +10,11 @@ A planned split or merge is never wrong, only wasteful: the shards are read agai
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
+from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.sharding import wants_split
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, Window, window_at

@@ -6,11 +6,11 @@ checked. A record that fails a check is set aside with its key, and does not sto
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zae_limiter.core.audit import AuditEvent
 from zae_limiter.core.errors import ZAELimiterError
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.names import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.schema import attributes, audit_item, keys

@@ -7,9 +7,9 @@ spaces, because logs are paid for by the byte.
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter_aggregator.batch_processor import BatchReport
 
 SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"

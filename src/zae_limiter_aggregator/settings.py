@@ -1,9 +1,9 @@
 """Read the settings of a deployed aggregator from its environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import check_window_type
 from zae_limiter_aggregator.plan import Rules
 

@@ -16,9 +16,10 @@ from tests.many_shards import part_of
 from tests.simulation.absences import Absences
 from tests.simulation.flow import Flow, Ideal, most_earned
 from tests.simulation.server import Change, Sent
+from tests.simulation.takes import is_bounded, takes
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.keys import parse_bucket_pk
-from zae_limiter.schema.operations import Put, Ranges, Update
+from zae_limiter.schema.operations import Put, Update
 
 BucketId = tuple[str, str]
 
@@ -168,13 +169,13 @@ class Invariants:
             bucket, number = self._shard_of(change.key.pk)
             shard = bucket.shards.get(number)
             if shard is not None and change.new is not None and shard.layout_fields == _LAYOUT_FIELDS(change.new):
-                self._layout_unchanged(bucket, shard, change, Step(now_ms, sent, _takes(change)))
+                self._layout_unchanged(bucket, shard, change, Step(now_ms, sent, takes(change)))
                 return
         grouped: dict[BucketId, list[Change]] = {}
         for change in moves:
             grouped.setdefault(self._shard_of(change.key.pk)[0].id, []).append(change)
         for same in grouped.values():
-            self._layout_changed(same, Step(now_ms, sent, any(_takes(change) for change in same)))
+            self._layout_changed(same, Step(now_ms, sent, any(takes(change) for change in same)))
 
     def expire(self, now_ms: int, change: Change) -> None:
         """Record that an item expired. No usage may be forgotten with it."""
@@ -239,11 +240,11 @@ class Invariants:
             if spent > 0:
                 earned = layout.earned(now_ms)
                 returned = max(0, gained + spent)
-                if step.takes and _is_bounded(change, layout.tk) and old[layout.tk] + earned + returned < spent:
+                if step.takes and is_bounded(change, layout.tk) and old[layout.tk] + earned + returned < spent:
                     raise Violation("overdrawn", bucket.id, name, spent, "of", old[layout.tk] + earned, step, old)
                 self._check_use(bucket, layout, (new[layout.tk] + earned, spent), step)
             self._use(bucket, name, spent, step)
-            if spent > 0 and step.takes and _is_bounded(change, layout.tk):
+            if spent > 0 and step.takes and is_bounded(change, layout.tk):
                 self._check_promise(bucket, name, step)
 
     def _check_use(self, bucket: Bucket, layout: StoredLimit, left: tuple[int, int], step: Step) -> None:
@@ -405,21 +406,6 @@ class Invariants:
             limit = (name, layout.whole, layout.amount, layout.period)
             if not layout.dormant and self.known and limit not in self.known:
                 raise Violation("limits", bucket.id, "has a limit that was never configured:", limit)
-
-
-def _takes(change: Change) -> bool:
-    """Return whether a write is a take. Only a take, or a rebase that uses tokens, has conditions on balances."""
-    operation = change.operation
-    if not isinstance(operation, Update):
-        return False
-    return "rf" in operation.set or any(condition.__class__ is Ranges for condition in operation.when)
-
-
-def _is_bounded(change: Change, balance: str) -> bool:
-    """Return whether a take requires a lowest balance of a limit. Others of its limits are only settled with."""
-    when = change.operation.when if isinstance(change.operation, Update) else ()
-    ranges = [one for condition in when if isinstance(condition, Ranges) for one in condition.ranges]
-    return not ranges or any(name == balance for name, _, _ in ranges)
 
 
 def _rebased(name: str, moves: Sequence[ShardChange]) -> Iterable[int]:

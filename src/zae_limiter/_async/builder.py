@@ -1,7 +1,6 @@
 """The builder that configures, deploys and opens a limiter on DynamoDB."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -10,6 +9,7 @@ from zae_limiter._async.open import Opening, open_scope
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.location import DynamoLocation, dynamo_url, without_credentials
 from zae_limiter.core.names import check_namespace, check_stack_name
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE

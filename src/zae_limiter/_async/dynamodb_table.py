@@ -7,7 +7,6 @@ reached the server. After a single write whose response was lost, the caller dec
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from zae_limiter.aws.account import Account, EndpointOptions, load_account, load
 from zae_limiter.clock import Clock, ServerClock
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ZAELimiterError
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.location import DynamoLocation
 from zae_limiter.core.outcome import (
     Cancelled,

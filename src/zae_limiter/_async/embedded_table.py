@@ -9,7 +9,6 @@ A long read is made in slices, and other tasks of the loop run between two slice
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
 import zae_limiter.runtime.aio as runtime
@@ -17,6 +16,7 @@ from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter.clock import Clock
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable, StorageError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities, TableSize
 from zae_limiter.process import renew_in_copies

@@ -1,7 +1,6 @@
 """Opens the table of a URL, and a namespace in it."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, assert_never
@@ -15,6 +14,7 @@ from zae_limiter._async.store.versions import VersionStore, own_version
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import StorageError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.location import (
     DynamoLocation,
     Location,

@@ -1,7 +1,6 @@
 """Deploys the stack around a table of DynamoDB, and keeps its aggregator at the client's version."""  # generated from _async by tools/mirror.py; do not edit
 
 import logging
-from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from zae_limiter._sync.store.scope import Client, Scope
 from zae_limiter._sync.store.versions import VersionStore, own_version
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import InfrastructureError, InfrastructureNotFoundError
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.location import DynamoLocation
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import make_settings

@@ -8,7 +8,6 @@ Afterwards nothing here blocks: keys are renewed on their own thread. Meanwhile 
 import logging
 import os
 import ssl
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from zae_limiter.aws.botocore_client import BotocoreClient, reason_to_carry
 from zae_limiter.aws.endpoint_probe import probe_endpoint
 from zae_limiter.aws.shared_call import SharedCall, SharedResult, done
 from zae_limiter.core.errors import StorageError, ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint, Signer
 
 _RENEW_AHEAD_S = 15 * 60

@@ -6,11 +6,11 @@ buckets (limits, terms, layouts) is one object, so that the garbage collector vi
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
 from zae_limiter.core.config import Resolution
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import EffectiveLimits, View
 from zae_limiter.process import renew_in_copies

@@ -1,7 +1,6 @@
 """Requests for tokens and what comes of them, as values."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from zae_limiter.caches.buckets import BucketId, Remembered
@@ -17,6 +16,7 @@ from zae_limiter.core.acquire import (
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits

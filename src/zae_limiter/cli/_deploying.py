@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import metadata
 
 from zae_limiter._sync.deployment import deploy_stack
@@ -11,6 +10,7 @@ from zae_limiter._sync.upgrade import inspect
 from zae_limiter.cli._output import print_note, working
 from zae_limiter.cli._place import StoreLocation
 from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.location import DynamoLocation, selecting_options
 from zae_limiter.core.version import UPGRADE, check_client
 from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions, OptionChange, option_changes

@@ -1,10 +1,10 @@
 """Ask before a command drops limits that are in force, and name them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zae_limiter.cli._confirm import require_consent
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import DEFAULT_RESOURCE
 

@@ -1,7 +1,6 @@
 """Define the commands of ``zae-limiter entity`` that show and change limits, and show buckets."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from shlex import quote
 
 import click
@@ -23,6 +22,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.config import ResolvedLimits
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import DEFAULT_RESOURCE
 from zae_limiter.core.status import BucketState

@@ -1,7 +1,6 @@
 """Define ``zae-limiter entity list``: all entities, or those with their own limits for a resource."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from shlex import quote
 
 import click
@@ -13,6 +12,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.entity import Entity
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.names import DEFAULT_RESOURCE
 
 LISTING = (

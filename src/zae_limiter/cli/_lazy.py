@@ -1,6 +1,5 @@
 """Define a group that imports its commands when they are called, but lists them before."""
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +7,7 @@ import click
 
 from zae_limiter.cli._failures import told_in_one_line
 from zae_limiter.cli._groups import CommandGroup, closest
+from zae_limiter.core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -1,7 +1,6 @@
 """Define options that several commands share; each group of options becomes one value."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, 
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 
 V = TypeVar("V")

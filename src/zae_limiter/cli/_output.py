@@ -5,10 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import click
+
+from zae_limiter.core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -4,7 +4,6 @@ import os
 import shlex
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 from zae_limiter.cli._endpoint import remember_endpoint
 from zae_limiter.cli._hints import PLACE, STORE, calling, remember
 from zae_limiter.cli._output import print_note
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.location import DynamoLocation, SqliteLocation, dynamo_url, parse_location
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE

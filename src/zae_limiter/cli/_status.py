@@ -1,7 +1,6 @@
 """Collect the status of a limiter from its table, its stack and its version record."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
@@ -14,6 +13,7 @@ from zae_limiter.core.errors import (
     RateLimiterUnavailable,
     StackOperationError,
 )
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.status import Status
 from zae_limiter.infra.progress import is_failed, is_under_way
 from zae_limiter.infra.stack import Stack

@@ -1,10 +1,10 @@
 """Parse times on the command line: in words, as dates, or to the second. Pure, and always UTC."""
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.timestamp import ms_from_iso, ms_from_utc, utc_from_ms
 from zae_limiter.core.usage import window_at
 

@@ -3,13 +3,13 @@
 The aggregator is upgraded first, so that it knows the new layout when items move.
 """
 
-from dataclasses import dataclass, field
 from importlib import metadata
 
 from zae_limiter._sync.repository import SyncRepository
 from zae_limiter._sync.store.versions import Inspected
 from zae_limiter._sync.upgrade import allow_kinds, inspect, record_deployed, upgrade
 from zae_limiter.cli._place import StoreLocation, Target
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.version import UPGRADE, Migrated, VersionRecord, check_client, compare, parse_version
 from zae_limiter.infra.function import AggregatorFunction, package_sha256
 from zae_limiter.infra.given_options import has_options

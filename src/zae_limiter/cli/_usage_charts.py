@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._usage_options import Asked
 from zae_limiter.clock import SystemClock
+from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.timestamp import utc_from_ms

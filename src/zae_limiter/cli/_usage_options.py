@@ -1,7 +1,6 @@
 """Define the options of ``zae-limiter usage``: the filters, the paging, and the output format."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from zae_limiter.cli._place import Command
 from zae_limiter.cli._times import TIME_FORMS, parse_time
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.timestamp import iso_from_ms, ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 

@@ -1,7 +1,6 @@
 """Print the output formats of ``zae-limiter usage summary``, all from snapshots that were read once."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 import click
 
@@ -9,6 +8,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._usage_charts import ShownUsage, page_of, print_charts, write_page
 from zae_limiter.cli._usage_options import Asked, Shape
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.usage import summarize
 from zae_limiter.visualization.summary import sums_as_csv, sums_of
 

@@ -2,7 +2,6 @@
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +14,7 @@ from zae_limiter.cli._output import Column, Grid, has_status_line, print_grid, p
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimitExceeded
+from zae_limiter.core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter

@@ -1,7 +1,6 @@
 """Define ``zae-limiter audit``: show who changed what, and when."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import wraps
 from json import dumps
 from shlex import quote
@@ -19,6 +18,7 @@ from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditEvent, namespace_audit_id, resource_audit_id
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Define ``zae-limiter entity``: manage entities, their parents, limits and buckets."""
 
-from dataclasses import asdict, dataclass
 from functools import wraps
 from shlex import quote
 from typing import Any
@@ -19,6 +18,7 @@ from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.cli._store import opened
 from zae_limiter.core.entity import Entity, MetadataValue
 from zae_limiter.core.errors import EntityNotFoundError
+from zae_limiter.core.lazy_dataclass import asdict, dataclass
 
 CREATING = (
     "zae-limiter entity create project-1",

@@ -3,7 +3,6 @@
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import Command
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.local_endpoint import STORE_VARIABLE, local_variables
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.local import (

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +15,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import Target, target_options
 from zae_limiter.cli._store import opened_registry
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE, Namespace, check_namespace_id
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Define ``zae-limiter resource``: manage the default limits of a resource, and show its capacity."""
 
-from dataclasses import asdict
 from shlex import quote
 
 import click
@@ -15,6 +14,7 @@ from zae_limiter.cli._options import Changing, changing_options, inherit_option,
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import ResourceCapacity
 

@@ -1,7 +1,6 @@
 """Define ``zae-limiter deploy, delete, status, list``: manage stacks of limiters."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -25,6 +24,7 @@ from zae_limiter.cli._place import (
 )
 from zae_limiter.cli._stack_options import explained_in_flags, shown_option, shown_value, stack_options
 from zae_limiter.cli._status import DeployedStatus, look
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.location import selecting_options
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.discovery import LimiterInfo, list_limiters

@@ -1,7 +1,6 @@
 """Define ``zae-limiter usage``: show usage by hour, day and month."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from shlex import quote
 
 import click
@@ -28,6 +27,7 @@ from zae_limiter.cli._usage_options import (
 )
 from zae_limiter.cli._usage_summary import SUMMED
 from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.table import CsvFormatter, TableFormatter, rows_of
 

@@ -1,7 +1,6 @@
 """Define ``zae-limiter version, check, upgrade``: compare this installation with a limiter, and upgrade it."""
 
 import platform
-from dataclasses import asdict
 from importlib import metadata
 
 import click
@@ -14,6 +13,7 @@ from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import Target, announce, require_database, target_options
 from zae_limiter.cli._upgrading import Upgraded, UpgradeScope, plan_upgrade, upgrade_limiter
+from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.version import KINDS, SCHEMA_VERSION, Compatibility, Migrated, VersionRecord, compare
 from zae_limiter.installation import this_installation

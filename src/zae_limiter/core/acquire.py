@@ -6,13 +6,13 @@ away. The last one is refused only by a bucket that lacks the tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.bucket import Baseline, TimeBounds
 from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, solvency, take
 from zae_limiter.core.errors import AmountExceedsCapacityError, ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import MAX_AMOUNT
 from zae_limiter.core.rebase import Rebasing, rebase

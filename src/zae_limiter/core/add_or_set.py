@@ -13,11 +13,11 @@ view. A wrong choice never admits too much, because the table checks the bounds 
 Tune the constants with ``bench/full_mark.py``.
 """
 
-from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any
 
 from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.view import Pace, View
 
 SLACK_DIVISOR = 64

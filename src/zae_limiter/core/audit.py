@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
 from zae_limiter.core.errors import InvalidIdentifierError, ValidationError
+from zae_limiter.core.lazy_dataclass import asdict, dataclass, field, fields
 from zae_limiter.core.names import check_entity_id, check_namespace, check_resource, check_text
 from zae_limiter.core.timestamp import iso_from_ms
 

@@ -6,8 +6,7 @@ it is read from an absolute grid, so repeated reads lose nothing to rounding. ``
 handles several limits together.
 """
 
-from dataclasses import dataclass
-
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import least_whole, share
 

@@ -7,11 +7,11 @@ one that the client saw. So a client with an old view is refused and never admit
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.add_or_set import Bounds, Effort, Spend, guess
 from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.view import Amounts, View
 
 

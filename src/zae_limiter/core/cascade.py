@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from zae_limiter.core.errors import RateLimiterUnavailable, ZAELimiterError
+from zae_limiter.core.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

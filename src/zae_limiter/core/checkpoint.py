@@ -10,8 +10,9 @@ writers wait for the disk. So the log restarts when it is *quiet*: a copy found 
 copy before had not.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from zae_limiter.core.lazy_dataclass import dataclass
 
 LIMIT_BYTES = 32 * 2**20
 """The log's file stays below this size, unless a reader needs old pages for a long time."""

@@ -7,11 +7,11 @@ If its record inherits, limits that it does not name come from the next level, a
 
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Self
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import check_entity_id, check_text
 from zae_limiter.core.status import OnUnavailable

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.names import check_entity_id, check_text, check_whole_number
 
 MAX_METADATA_ENTRIES = 50

@@ -8,9 +8,10 @@ packages of an extra are installed by their own names.
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from typing import assert_never
 from urllib.parse import unquote, urlsplit
+
+from zae_limiter.core.lazy_dataclass import dataclass
 
 PROJECT = "zae-limiter"
 

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import asdict, dataclass, fields
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
 
 MAX_LIMITS = 32

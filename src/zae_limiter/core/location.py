@@ -3,11 +3,11 @@
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.names import check_stack_name, check_text
 
 URL_VARIABLE = "ZAE_LIMITER_URL"

@@ -4,13 +4,13 @@ A take from several shards is one transaction. This module decides what each sha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from zae_limiter.core.acquire import GUESSES, LimitLevel, limit_levels
 from zae_limiter.core.add_or_set import HALFWAY, Bounds, Effort
 from zae_limiter.core.bucket import Baseline, TimeBounds
 from zae_limiter.core.bucket_changes import Add, Reset, Settlement, Settling, take
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import Amounts, EffectiveLimits, View

@@ -6,10 +6,10 @@ them.
 
 import re
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zae_limiter.core.errors import NamespaceStateError, ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.names import check_namespace
 
 DEFAULT_NAMESPACE = "default"

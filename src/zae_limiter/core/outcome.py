@@ -5,8 +5,9 @@ items, or raise ``RateLimiterUnavailable``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from zae_limiter.core.lazy_dataclass import dataclass
 
 Item = Mapping[str, Any]
 """A stored item. ``core`` passes it from the table to ``schema`` without reading it."""

@@ -6,12 +6,12 @@ adding it again refills nothing, whatever its capacity was in between.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, TimeBounds
 from zae_limiter.core.bucket_changes import SHORT, Add, Part, Reset, Short, expiry_s
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View

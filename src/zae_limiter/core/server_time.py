@@ -9,10 +9,10 @@ A single response may carry a wrong date. A response that contradicts the known 
 No decision uses it until a response on another connection agrees with it.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.lazy_dataclass import dataclass
 
 _DRIFT = 5_000
 """A local clock gains or loses at most one part in this many (200 ppm)."""

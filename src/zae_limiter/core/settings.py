@@ -1,9 +1,8 @@
 """Define the settings of a client, which are chosen when it opens its table."""
 
-from dataclasses import dataclass
-
 from zae_limiter.core.bucket_changes import LEAST_MULTIPLIER
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.names import check_whole_number
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 

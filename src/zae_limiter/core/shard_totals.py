@@ -1,9 +1,9 @@
 """Add up the shards of a bucket for reports. Nothing here takes from a bucket or writes to it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 
 

@@ -5,11 +5,11 @@ earned. The level is halved between them at one time. From then on each shard is
 share of the capacity.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.bucket import Baseline, TimeBounds
 from zae_limiter.core.bucket_changes import Add, Part, Reset
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import View
 

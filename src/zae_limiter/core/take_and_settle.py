@@ -6,13 +6,13 @@ balances are compared as if it had been given already.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.acquire import Progress, Take, next_step
 from zae_limiter.core.add_or_set import Bounds
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Part, Settlement, settle
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 

@@ -10,13 +10,13 @@ been full before a take would have overflowed. What would have overflowed is not
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.add_or_set import Bounds
 from zae_limiter.core.bucket import TimeBounds, grid
 from zae_limiter.core.bucket_changes import expiry_s, solvency
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 _SURE_MS = 20

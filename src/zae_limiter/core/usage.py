@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.names import check_entity_id, check_resource
 from zae_limiter.core.timestamp import ms_from_iso, ms_from_time, utc_from_ms
 

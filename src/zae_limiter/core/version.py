@@ -5,12 +5,12 @@ Versions are compared by their three numbers. Suffixes such as ``.dev3`` or ``+l
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
 from zae_limiter.core.errors import IncompatibleSchemaError, UnknownKindError, ValidationError, VersionMismatchError
+from zae_limiter.core.lazy_dataclass import dataclass, field
 
 SCHEMA_VERSION = "2.0.0"
 """The schema that this package reads and writes. Another major number means another layout of items."""

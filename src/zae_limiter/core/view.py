@@ -6,12 +6,12 @@ it the true level is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from zae_limiter.core.bucket import Baseline, LimitShare
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import MAX_LIMITS, Limit, digest
 
 Amounts = Sequence[tuple[int, int]]

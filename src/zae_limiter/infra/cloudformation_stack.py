@@ -8,7 +8,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -20,6 +19,7 @@ from zae_limiter.core.errors import (
     StackCreationError,
     StackOperationError,
 )
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.infra import tags
 from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 from zae_limiter.infra.event_log import EventLog

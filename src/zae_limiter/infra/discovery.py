@@ -1,11 +1,11 @@
 """Find the stacks of limiters in a region. Blocking."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.infra import naming, progress, tags
 from zae_limiter.infra.clients import FAILURES, Clients
 

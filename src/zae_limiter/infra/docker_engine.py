@@ -3,11 +3,11 @@
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zae_limiter.core.errors import InfrastructureError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.installation import extra_command
 
 SOCKET = Path("/var/run/docker.sock")

@@ -4,12 +4,12 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import botocore.exceptions
 
 from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.infra import naming
 from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 

@@ -4,11 +4,11 @@ A deployment reads the stored options, applies the given ones, and sends only wh
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 from zae_limiter.core.errors import StackOperationError, ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass, field, fields, replace
 from zae_limiter.infra.naming import TAG_PREFIX
 from zae_limiter.infra.options import FLAGS, NUMBERS, TEXTS, StackOptions, template_parameters
 

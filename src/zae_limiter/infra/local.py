@@ -8,12 +8,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.local_endpoint import ENDPOINT_VARIABLE, PLACEHOLDER_KEY, STORE_VARIABLE
 from zae_limiter.core.location import DynamoLocation, dynamo_url
 from zae_limiter.infra import local_container, local_process

@@ -12,10 +12,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.infra.local_files import SHOWN_LINES, locked_within
 
 REQUIREMENTS = ("ministack==1.5.33", "hypercorn==0.18.0")

@@ -9,11 +9,11 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from zae_limiter.core.errors import LocalAwsError
+from zae_limiter.core.lazy_dataclass import asdict, dataclass, fields
 
 POLL_S = 0.05
 SHOWN_LINES = 20

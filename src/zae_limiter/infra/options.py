@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass, field, fields
 from zae_limiter.core.names import check_stack_name, check_text, check_whole_number
 from zae_limiter.core.usage import check_window_type
 from zae_limiter.infra import naming

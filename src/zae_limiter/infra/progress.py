@@ -1,10 +1,11 @@
 """Interpret the events and states of a CloudFormation stack. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
+
+from zae_limiter.core.lazy_dataclass import dataclass
 
 STACK_TYPE = "AWS::CloudFormation::Stack"
 

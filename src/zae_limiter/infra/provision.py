@@ -1,7 +1,6 @@
 """Provide a limiter: deploy its stack with the given options, and the aggregator's code. Blocking."""
 
-from dataclasses import dataclass
-
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import AggregatorFunction
 from zae_limiter.infra.given_options import GivenOptions

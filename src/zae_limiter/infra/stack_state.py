@@ -1,10 +1,10 @@
 """Describe a stack and its table, and the results of operations on it. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.infra import tags
 
 

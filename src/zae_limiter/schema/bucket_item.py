@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.shard_totals import ShardHolding, available, fold

@@ -5,12 +5,12 @@ with its attribute names, limits and readers. A bucket stores only its own numbe
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
 from zae_limiter.core.bucket import LimitShare
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS

@@ -7,12 +7,12 @@ count must also raise the generation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.bucket_changes import Add, Part, Settling, expiry_s
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
 from zae_limiter.core.splitting import Merging, Splitting

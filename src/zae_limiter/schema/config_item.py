@@ -6,11 +6,11 @@ that versions never fall. The registries count, per resource, the records that h
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zae_limiter.core.config import ConfigRecord, ConfigRecords
 from zae_limiter.core.errors import CorruptItemError, ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import DEFAULT_RESOURCE
 from zae_limiter.core.outcome import Item

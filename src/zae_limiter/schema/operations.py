@@ -6,12 +6,12 @@ them to items.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.outcome import Item
 
 _ABSENT = object()

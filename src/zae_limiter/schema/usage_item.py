@@ -6,9 +6,9 @@ unchanged, and advances it in the same write. So every change is counted once.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.names import USAGE_ATTRIBUTES
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import UsageSnapshot, Window

@@ -5,8 +5,7 @@ through an index, whose sort keys begin with the key of the window. So the query
 windows between two times.
 """
 
-from dataclasses import replace
-
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.usage import UsageFilter, UsagePosition, Window, window_key_before, window_of_key
 from zae_limiter.schema import keys
 from zae_limiter.schema.operations import Key, Page, Query

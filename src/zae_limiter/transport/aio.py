@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 from collections import deque
-from dataclasses import dataclass, field
 from itertools import count
 from typing import cast
 
@@ -18,6 +17,7 @@ from zae_limiter.aws.account import Account
 from zae_limiter.aws.lookup import Address, Lookup
 from zae_limiter.aws.shared_call import SharedResult
 from zae_limiter.clock import Clock, ServerClock
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.tables.dynamodb.http_parser import BrokenResponseError, HttpResponse, HttpResponseReader
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import Window
 from zae_limiter.visualization.wording import moment_of
 

@@ -1,10 +1,10 @@
 """Draw stacked columns over time: bars in SVG, which stretch to any width, a line for the limit, and labels."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.visualization.axis import Axis, Tick, axis_of
 from zae_limiter.visualization.wording import short_number
 

@@ -3,9 +3,9 @@
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.visualization.style import SCRIPT, STYLE
 
 # The policy allows one script, by its hash, so no name in the data can run another. Nothing is

@@ -1,9 +1,9 @@
 """Format usage as a self-contained HTML page: charts, totals and numbers, without external resources."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from html import escape
 
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.chart import COLOURS, chart_of
 from zae_limiter.visualization.document import Document, facts_list, table_card

@@ -2,10 +2,10 @@
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.installation import missing_extra
 from zae_limiter.visualization.axis import Axis, Tick, axis_of, ticks_of

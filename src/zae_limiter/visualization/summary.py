@@ -3,8 +3,8 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, UsageSummary, summarize
 from zae_limiter.visualization.wording import counted, whole_number, window_name
 

@@ -7,7 +7,6 @@ repository is closed, or if the loop or the program ends. A process that is kill
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never
 
 import zae_limiter.runtime.aio as runtime
@@ -22,6 +21,7 @@ from zae_limiter.core.acquire import LOOK
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled, Unavailable
 from zae_limiter.core.take_and_settle import TakeAndSettle, take_and_settle
 from zae_limiter.core.view import Admitted

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 from zae_limiter._async.limiter.resolve import Resolver
@@ -24,6 +23,7 @@ from zae_limiter.core.acquire import (
     next_step,
 )
 from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
 from zae_limiter.core.rebase import Rebasing, missing_birth
 from zae_limiter.core.top_up import TopUp

@@ -1,7 +1,6 @@
 """Writes audit events, each in one transaction with its change, and reads them."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from zae_limiter._async.backoff import Pauses
@@ -9,6 +8,7 @@ from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import AuditChange, AuditEvent, check_principal, namespace_audit_id, record
 from zae_limiter.core.errors import NamespaceNotFoundError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.outcome import Cancelled, Committed, Unavailable
 from zae_limiter.schema import audit_item, namespace_item, namespace_lists

@@ -1,7 +1,6 @@
 """Creates, reads and deletes entities, with their limits and buckets."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from zae_limiter._async.store.audit import make_change
 from zae_limiter._async.store.index_reader import IndexReader
@@ -11,6 +10,7 @@ from zae_limiter.core.audit import AuditChange
 from zae_limiter.core.config import EntityFacts
 from zae_limiter.core.entity import Entity
 from zae_limiter.core.errors import EntityExistsError, EntityHasChildrenError, EntityNotFoundError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import config_item, entity_item, keys, namespace_lists
 from zae_limiter.schema.operations import Key, Operation, Query, Update

@@ -6,9 +6,9 @@ of another. An entry counts only if its index key follows from its primary key.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from zae_limiter._async.table import Table
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.index_entries import is_genuine
 from zae_limiter.schema.operations import Page, Query

@@ -10,7 +10,6 @@ exactly one layout. Items that lists of a namespace contain are moved within the
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.backoff import Pauses
@@ -20,6 +19,7 @@ from zae_limiter._async.store.scope import Client
 from zae_limiter._async.store.versions import VersionStore
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.names import RESERVED_NAMESPACE
 from zae_limiter.core.namespace import NamespaceStatus
 from zae_limiter.core.outcome import Applied, Committed, Item, Throttled, Unavailable

@@ -6,13 +6,13 @@ changed only if its marker is the one that was read. The log is trimmed only aft
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar, assert_never
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.store.index_reader import IndexReader
 from zae_limiter._async.store.scope import Scope
 from zae_limiter._async.table import ChangeLog
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import UsageFilter, UsagePosition, UsageSnapshot, UsageTotals
 from zae_limiter.schema import usage_item, usage_queries

@@ -1,7 +1,6 @@
 """The admin methods for entities."""  # generated from _async by tools/mirror.py; do not edit
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from zae_limiter._sync.store.entities import EntityStore
@@ -9,6 +8,7 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.audit import AuditAction, AuditChange
 from zae_limiter.core.config import ALL_ENTITIES, entity_of_cursor, make_cursor
 from zae_limiter.core.entity import Entity, check_entity
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.names import MAX_AMOUNT, check_entity_id, check_whole_number
 from zae_limiter.core.timestamp import iso_from_ms
 

@@ -9,7 +9,6 @@ network, where other takes may be in flight. ``group_commit`` extends it with ba
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter import first_touch
@@ -45,6 +44,7 @@ from zae_limiter.core.acquire import (
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import ZAELimiterError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Applied, Item, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable

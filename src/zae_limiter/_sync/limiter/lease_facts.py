@@ -1,13 +1,13 @@
 """What a lease knows about itself: what it holds, and what is left of its limits. Nothing here makes a call."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter.client import BucketClient
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import HeldBucket, OwnLimits
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus, OnUnavailable
 from zae_limiter.core.view import Admitted

@@ -3,8 +3,6 @@
 A debit is charged whatever the bucket holds. A credit is never sent again, because it might be given twice.
 """  # generated from _async by tools/mirror.py; do not edit
 
-from dataclasses import replace
-
 from zae_limiter._sync.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient
 from zae_limiter._sync.store.buckets import WriteResult
@@ -14,6 +12,7 @@ from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import Owed, contended
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
 from zae_limiter.core.outcome import Applied, Refused, Throttled
 from zae_limiter.core.view import Amounts, EffectiveLimits

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 from random import Random
@@ -13,6 +12,7 @@ from zae_limiter._sync.table import Table
 from zae_limiter.caches.buckets import NamespaceCaches
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.location import selecting_options, stack_of
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import UPGRADE, VersionRecord

@@ -1,11 +1,11 @@
 """Reads, creates and changes the version record of a table."""  # generated from _async by tools/mirror.py; do not edit
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Client
 from zae_limiter.core.errors import KindNotAllowedError, RateLimiterUnavailable
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.outcome import Applied, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize

@@ -1,9 +1,9 @@
 """Define the reports that the process of a key sends to the demo: one line of JSON each. Pure."""
 
 import json
-from dataclasses import asdict, dataclass
 
 from zae_limiter.cli._failures import in_seconds
+from zae_limiter.core.lazy_dataclass import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)

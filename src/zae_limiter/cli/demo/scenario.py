@@ -1,10 +1,10 @@
 """Define the entities of the demo: projects, their API keys, and the limits stored for them. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import DEFAULT_RESOURCE
 

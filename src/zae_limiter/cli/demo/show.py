@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from zae_limiter._async.limiter.limiter import RateLimiter
@@ -19,6 +18,7 @@ from zae_limiter.cli.demo.scenario import PROJECTS, RAISED, RESOURCE, Member, me
 from zae_limiter.cli.demo.steps import StepAction, StepFailedError, stream_into_debt, wait_for_retry_after
 from zae_limiter.cli.demo.tally import Book, DemoTally
 from zae_limiter.clock import Clock
+from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 
 EVENTS_KEPT = 40

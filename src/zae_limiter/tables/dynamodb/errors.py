@@ -6,7 +6,6 @@ the operator is raised.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from zae_limiter.core.errors import (
@@ -15,6 +14,7 @@ from zae_limiter.core.errors import (
     ValidationError,
     ZAELimiterError,
 )
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.outcome import Cancelled, Conflict, Missing, Refused, Throttled, Unavailable
 from zae_limiter.tables.dynamodb.codec import decode_item
 from zae_limiter.tables.dynamodb.json import JSONDecodeError, loads

@@ -6,12 +6,12 @@ request costs two SHA-256 digests and one HMAC.
 
 import hmac
 import re
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.tables.dynamodb.requests import DynamoDbCall
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
