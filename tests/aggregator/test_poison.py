@@ -1,6 +1,7 @@
 """A tenant may write any item to its own partitions. The aggregator skips it and serves the other tenants."""
 
 import json
+from random import getrandbits
 from typing import Any
 
 import pytest
@@ -182,7 +183,7 @@ def test_items_too_large_to_parse_are_skipped() -> None:
             item = {**BUCKET, **fat, "PK": f"{HOSTILE}/BUCKET#mallory#gpt-4#{shard}", "shard_count": 4}
             client(url).put_item(TableName=name, Item=encode_item(item))
         scenario.stream.add(NOON, None, {**BUCKET, "shard_count": 4})
-        worker = Worker(table, RULES, None, 1)
+        worker = Worker(table, RULES, None, getrandbits(60))
         report = worker.work(scenario.stream.records, lambda: 600.0)
 
     assert report.first_failure is None

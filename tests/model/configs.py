@@ -3,7 +3,7 @@
 A configuration is finite by what it allows, not by a number of steps: everything that can happen in it is explored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import lcm
@@ -21,7 +21,7 @@ Milli = tuple[int, ...]
 
 
 class Order(NamedTuple):
-    """A write that an actor may attempt: ask (take), settle, split, merge, or take across shards.
+    """A write that an actor may attempt: ask (take), settle, combine (take and settle), split, merge, or take across.
 
     ``effort``: how many tokens a take gives away so that it is not refused, as in ``core.add_or_set``.
     """
@@ -40,10 +40,11 @@ class Config:
 
     ``versions``: the limits, in the order in which the configuration changes to them. ``own``: the limits are the
     clients' own; client i uses version i. ``consumes``: the requests of a client. ``debts`` and ``refunds``: its
-    settlements. ``grain``: a shard is split only if its halves are multiples of this many millitokens; this keeps the
-    states finite. ``deadline_ticks``: how long a write may be in flight, and how long a client retries it. ``lossy``:
-    the actors whose requests and answers may be lost; the aggregator is the last. ``late``: for this many clients, a
-    write that was given up may still arrive.
+    settlements. ``combines``: a settlement may also be put off, and written with the client's next take. ``grain``: a
+    shard is split only if its halves are multiples of this many millitokens; this keeps the states finite.
+    ``deadline_ticks``: how long a write may be in flight, and how long a client retries it. ``lossy``: the actors
+    whose requests and answers may be lost; the aggregator is the last. ``late``: for this many clients, a write that
+    was given up may still arrive.
 
     ``exact``: the bucket always offers what a token bucket in one place would. ``turns``: times repeat after this many
     turns of all grids. ``forgets``: an idle actor drops a view from which no write that requires the hold could be
@@ -63,6 +64,7 @@ class Config:
     consumes: tuple[Mapping[str, int], ...] = ({"fast": 1},)
     debts: tuple[Mapping[str, int], ...] = ()
     refunds: tuple[Mapping[str, int], ...] = ()
+    combines: bool = False
     efforts: tuple[int, ...] = (0,)
     clients: int = 2
     aggregator: bool = False
@@ -148,7 +150,12 @@ class Config:
         apart = [(debt, refund) for debt in self.debts for refund in self.refunds if not set(debt) & set(refund)]
         both = [Order("settle", none, self.milli(one), self.milli(other), k) for one, other in apart for k in shards]
         splits = [one for one in self.aggregator_orders if self.clients_split and one.kind == "split"]
-        return (*asks, *across, *debits, *credits, *both, *splits)
+        return (*asks, *across, *debits, *credits, *both, *self._combined([*debits, *credits, *both]), *splits)
+
+    def _combined(self, settlements: Sequence[Order]) -> list[Order]:
+        """Return every take with every settlement that may be put off."""
+        taken = [self.milli(one) for one in self.consumes if self.combines]
+        return [one._replace(kind="combine", takes=takes) for takes in taken for one in settlements]
 
     @cached_property
     def aggregator_orders(self) -> tuple[Order, ...]:
@@ -207,6 +214,58 @@ CONFIGS = (
         exact=True,
         most_debt=1,
         deeper={"debts": ({"fast": 1}, {"fast": 2}), "most_debt": 3, "consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    Config(
+        "combined",
+        "a settlement is put off and written with the client's next take; requests and answers are lost",
+        ((FAST,),),
+        consumes=({"fast": 1}, {"fast": 2}),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        combines=True,
+        exact=True,
+        most_debt=1,
+        lossy=(0,),
+        deeper={"lossy": (0, 1), "debts": ({"fast": 1}, {"fast": 2}), "most_debt": 2},
+    ),
+    Config(
+        "combined limits",
+        "a take is combined with the settlement of another limit, and the bucket may expire",
+        ((Limit("fast", 1, 1, 1), Limit("slow", 1, 1, 1)),),
+        consumes=({"fast": 1}, _PAIR),
+        debts=({"slow": 1},),
+        refunds=({"fast": 1}, {"slow": 1}),
+        combines=True,
+        ttl=2,
+        most_debt=1,
+        lossy=(),
+        deeper={"lossy": (0,), "debts": ({"slow": 1}, {"fast": 1})},
+    ),
+    Config(
+        "combined deleted",
+        "the bucket is deleted and created again while settlements are put off",
+        ((FAST,),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        combines=True,
+        most_debt=1,
+        deletes=True,
+        exact=True,
+        lossy=(),
+        deeper={"lossy": (0, 1)},
+    ),
+    Config(
+        "combined late",
+        "a combined write that was given up for lost still arrives",
+        ((FAST,),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        clients=1,
+        combines=True,
+        most_debt=1,
+        late=1,
+        lossy=(0,),
+        deeper={"clients": 2, "deletes": True},
     ),
     Config(
         "late",

@@ -71,10 +71,10 @@ class Invariants:
         ledger = []
         for at_limit, (name, capacities) in enumerate(zip(self._config.names, self._config.capacities, strict=True)):
             credit = plan.credits[at_limit] if given else 0
-            net = plan.takes[at_limit] + plan.debits[at_limit] - credit
+            spent = plan.takes[at_limit] + plan.debits[at_limit]
             in_force = max(self._capacity(state.items, name), self._capacity(items, name))
             used = tuple(
-                max(0, before + net) if in_force <= capacity else 0
+                max(0, before - credit) + spent if in_force <= capacity else 0
                 for capacity, before in zip(capacities, state.ledger[at_limit], strict=True)
             )
             if plan.takes[at_limit]:
@@ -114,9 +114,10 @@ class Invariants:
             late = self._late[at_limit] * len(has)
             # A take cuts off what may overflow by the latest time that its sender considers possible.
             cut = self._config.most_earned(name, self._config.unsure) if plan.unsure else 0
-            if (plan.takes[at_limit] or plan.debits[at_limit]) and not plan.credits[at_limit]:
+            spent = plan.takes[at_limit] + plan.debits[at_limit]
+            if spent:
                 left = sum(pool.offered(one, name, phase) for one in has)
-                most = room - plan.net[at_limit] + late
+                most = room - spent + late
                 self.require(CLAMP, left <= most, f"{left} of {name} left, {most} at most")
             level = sum(pool.level(one, name, phase) for one in has)
             held = sum(pool.level(one, name, phase) for one in had)
@@ -124,7 +125,9 @@ class Invariants:
                 owed = [sum(-min(0, pool.level(one, name, phase)) for one in numbers) for numbers in (had, has)]
                 self.require(DEBT, owed[1] <= owed[0] + late + cut, f"{owed[1]} of {name} owed where {owed[0]} were")
             returned = plan.returned[at_limit] if plan.returned else 0
-            due = min(room, min(held, room) + returned - plan.net[at_limit])
+            # A credit comes first: what does not fit is lost, even if tokens are then taken.
+            credited = min(room, min(held, room) + plan.credits[at_limit])
+            due = min(room, credited + returned - spent)
             self.require(KEPT, level <= due + late, f"{level} of {name} left where {due} are due: tokens were made")
             if not order.effort or plan.kind == "take across":
                 self.require(

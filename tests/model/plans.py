@@ -16,6 +16,7 @@ from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.multi_shard import take_across
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.splitting import merge, split
+from zae_limiter.core.take_and_settle import take_and_settle
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.bucket_writes import Signature
 
@@ -107,6 +108,8 @@ class Planner:
                 return self._ask(order, (views.get(order.shard), terms), now, marks)
             case "across":
                 return self._across(order, views, terms, now, nonce)
+            case "combine":
+                return self._combine(order, (views.get(order.shard), terms), now, marks, again)
             case "settle":
                 return self._settle(order, views.get(order.shard), now, marks, again)
             case "split":
@@ -197,6 +200,27 @@ class Planner:
         kind = "debit" if any(order.debits) else "credit"
         write = self._rules.settle(view, settling, marks.nonce)
         return self._plan(kind, [(order.shard, write)], order._replace(credits=credits))
+
+    def _combine(
+        self, order: Order, seen: tuple[BucketView | None, int], now: TimeBounds, marks: Marks, again: bool
+    ) -> Decision:
+        """Return a take that also settles. Sent again, it has no credits."""
+        view, index = seen
+        terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
+        if view is None or amounts is None:
+            return None
+        birth = None if self._rules.credits_any else marks.birth
+        owed = Settlement(self._named(order.debits), self._named(order.credits), birth)
+        progress = Progress(trust_ms=0, looked=True, effort=Effort(sure=True, yielding=order.effort))
+        combined = take_and_settle(view, terms, amounts, owed, now, progress)
+        if combined is None:
+            return None
+        taking, parts, credits = combined.taking, combined.parts, order.credits
+        if again and not self._rules.resends_credits:
+            taking, parts, credits = combined.again, combined.debit_parts, self._none
+        write = self._rules.take_and_settle(view, taking, parts, marks.nonce)
+        kind = "take + credit" if any(order.credits) else "take + debit"
+        return self._plan(kind, [(order.shard, write)], order._replace(credits=credits), takes=True)
 
     def _split(self, order: Order, view: BucketView | None, now: TimeBounds, nonce: int) -> Decision:
         if view is None or view.layout.shard_count * 2 > self._config.most_shards:

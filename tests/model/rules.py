@@ -44,6 +44,7 @@ class Rules:
     top_up: Callable[..., Any] = bucket_writes.top_up
     topped_up: Callable[..., TopUp | None] = topped_up
     settle: Callable[..., Any] = bucket_writes.settle
+    take_and_settle: Callable[..., Any] = bucket_writes.take_and_settle
     create: Callable[..., Any] = bucket_writes.create
     rebase: Callable[..., Any] = bucket_writes.rebase
     split: Callable[..., Any] = bucket_writes.split

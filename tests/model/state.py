@@ -15,7 +15,7 @@ class Job(NamedTuple):
     """A write in flight, decided ``age`` ticks ago on the views of its actor.
 
     ``again``: it is sent again because an answer was lost. ``acted``: how often it was applied, up to two.
-    ``disturbed``: its nonce was overwritten, or a copy of it came late.
+    ``disturbed``: its nonce was overwritten, or a copy of it came late. ``credited``: its credits were given.
     """
 
     order: Order
@@ -23,6 +23,7 @@ class Job(NamedTuple):
     again: bool = False
     acted: int = 0
     disturbed: bool = False
+    credited: bool = False
 
 
 class Creator(NamedTuple):

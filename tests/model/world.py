@@ -167,8 +167,11 @@ class World:
         return self._arrive(sent, who, fate) if fate else sent
 
     def _may_send(self, state: State, actor: Actor, order: Order) -> bool:
-        """Return whether an order is allowed: a client takes only if it holds nothing, and debts are bounded."""
-        if any(order.takes):
+        """Return whether an order is allowed: a client takes only if it holds nothing, and debts are bounded.
+
+        It settles only with what it holds, also if the settlement was put off.
+        """
+        if any(order.takes) and order.kind != "combine":
             return not any(actor.held)
         for held, debit, credit in zip(actor.held, order.debits, order.credits, strict=True):
             if credit > held or (debit and not held):
@@ -209,10 +212,9 @@ class World:
         committed = plan.token and job.acted > 0 and self._rules.honours_tokens
         done = None if committed else self._write(state, plan, job)
         if done is not None:
-            state = self._recorded(
-                state, done, (plan, who), given=job.acted == 0 and self._is_its_own(state, plan, actor)
-            )
-            job = job._replace(acted=min(2, job.acted + 1))
+            given = not job.credited and self._is_its_own(state, plan, actor)
+            state = self._recorded(state, done, (plan, who), given=given)
+            job = job._replace(acted=min(2, job.acted + 1), credited=job.credited or any(plan.credits))
             state = _with(state, who, state.actors[who]._replace(job=job))
         if fate == ANSWER_LOST:
             return self._in_doubt(state, who)
@@ -251,7 +253,8 @@ class World:
         actor = state.actors[who]
         assert actor.job is not None
         order = actor.job.order
-        if any(order.credits) and not any(order.debits) and not self._rules.resends_credits:
+        only_credits = any(order.credits) and not any(order.debits) and not any(order.takes)
+        if only_credits and not self._rules.resends_credits:
             return self._ended(state, who, _less(actor.held, order.credits))
         held = actor.held if self._rules.resends_credits else _less(actor.held, order.credits)
         return _with(state, who, actor._replace(job=actor.job._replace(again=True), held=held))
@@ -285,7 +288,7 @@ class World:
         actor = state.actors[who]
         late_write = actor.late_write
         if late_write is not None and actor.job is not None and not late_write.orphan:
-            late_write = late_write._replace(orphan=True, job=late_write.job._replace(acted=actor.job.acted))
+            late_write = late_write._replace(orphan=True, job=_as_often(late_write.job, actor.job))
         items = tuple([self.pool.unsigned(one, who + 1) for one in state.items])
         return _with(state._replace(items=items), who, actor._replace(job=None, held=held, late_write=late_write))
 
@@ -296,7 +299,8 @@ class World:
         assert late_write is not None
         actor = actor._replace(late_write=None)
         alive = None if late_write.orphan else job
-        acted = late_write.job.acted if alive is None else alive.acted
+        known = late_write.job if alive is None else alive
+        acted, credited = known.acted, known.credited
         plan: Plan = self._plan(state, late_write, late_write.job, 0 if alive is None else who + 1)
         committed = plan.token and acted > 0 and self._rules.honours_tokens
         done = None
@@ -304,12 +308,13 @@ class World:
             done = self._write(state, plan, late_write.job)
         if alive is not None:
             applied = min(2, acted + (done is not None))
-            actor = actor._replace(job=alive._replace(acted=applied, disturbed=True))
+            credited_now = credited or (done is not None and any(plan.credits))
+            actor = actor._replace(job=alive._replace(acted=applied, disturbed=True, credited=credited_now))
         state = _with(state, who, actor)
         if done is None:
             return state
         # Its actor may have another job by now, whose nonce it overwrites.
-        given = acted == 0 and self._is_its_own(state, plan, late_write)
+        given = not credited and self._is_its_own(state, plan, late_write)
         return self._recorded(state, done, (plan, -1 if alive is None else who), given=given)
 
     def _is_its_own(self, state: State, plan: Plan, by: Actor | LateWrite) -> bool:
@@ -371,7 +376,8 @@ class World:
             state = state._replace(actors=tuple([self._forgetting(actor, state.items) for actor in state.actors]))
         if self.config.unsure:
             state = self._creators.folded(state)
-        state = state._replace(actors=tuple([one if any(one.held) else one._replace(birth=0) for one in state.actors]))
+        actors = [one if any(one.held) or _settles(one.job) else one._replace(birth=0) for one in state.actors]
+        state = state._replace(actors=tuple(actors))
         renumbering = self.pool.fold(state.phase, _numbers(state), _held_births(state))
         if renumbering is None:
             return state
@@ -439,6 +445,16 @@ def _disturbed(state: State, overwritten: set[int]) -> State:
         if who >= 0 and (job := state.actors[who].job) is not None:
             state = _with(state, who, state.actors[who]._replace(job=job._replace(disturbed=True)))
     return state
+
+
+def _settles(job: Job | None) -> bool:
+    """Return whether a job settles with the bucket that its client has charged, and takes."""
+    return job is not None and job.order.kind == "combine"
+
+
+def _as_often(late: Job, job: Job) -> Job:
+    """Return a late write of a job with what is known of it at its end."""
+    return late._replace(acted=job.acted, credited=job.credited)
 
 
 def _less(held: Milli, credits: Milli) -> Milli:

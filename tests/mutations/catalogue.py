@@ -4,6 +4,7 @@ The simulation, the model, the promise tests and the soak take their mutations f
 so a bug in one of them does not hide a fault that another would notice.
 """
 
+from tests.mutations.combined import COMBINED
 from tests.mutations.mutation import Mutation
 from tests.mutations.rebases import EXPIRIES, REBASES
 from tests.mutations.requests import CASCADES, CLOCKS, USAGES
@@ -16,6 +17,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *TAKES,
     *TOP_UPS,
     *SETTLEMENTS,
+    *COMBINED,
     *REBASES,
     *EXPIRIES,
     *SPLITS,

@@ -13,6 +13,7 @@ from zae_limiter.core.bucket_changes import Add, Settlement, expiry_s
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.core.server_time import ServerTime, narrowed
+from zae_limiter.core.take_and_settle import TakeAndSettle
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.attributes import sequence_attribute
 from zae_limiter.schema.operations import AtLeast, Put
@@ -317,3 +318,44 @@ def nothing(real: Real) -> Real:
         return None
 
     return do
+
+
+def nothing_now(real: Real) -> Real:
+    """Do nothing, in a function that does not wait."""
+    return lambda *given: None
+
+
+def unchanged(real: Real) -> Real:
+    """Return a value as it is instead of a changed copy."""
+    return lambda value, **changes: value
+
+
+def sent_again_with_credits(take_and_settle: Real) -> Real:
+    """Send the same write again after a lost answer, with its credits."""
+
+    def decided(*given: Any) -> Any:
+        made = take_and_settle(*given)
+        return made if made is None else _SameAgain(made.taking, made.parts, made.taking, made.changed)
+
+    return decided
+
+
+class _SameAgain(TakeAndSettle):
+    """A combined write whose credits are sent again."""
+
+    @property
+    def debit_parts(self) -> Any:
+        """All parts."""
+        return self.parts
+
+
+def left_waiting(take_out: Real) -> Real:
+    """Return the settlements of a bucket, and let them wait to be written again."""
+
+    def found(self: Any, bucket: Any) -> Any:
+        owed = take_out(self, bucket)
+        if owed:
+            self._owed[bucket] = {(one.terms.digest, one.settlement.birth): one for one in owed}
+        return owed
+
+    return found
