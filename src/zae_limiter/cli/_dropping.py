@@ -82,7 +82,7 @@ def confirm_dropped(named: Sequence[LimitNames], limits: Sequence[Limit], *, who
     """Ask before limits in force are dropped, and end the command unless the user agrees.
 
     Raises:
-        click.UsageError: There is no terminal to ask in.
+        click.UsageError: There is no terminal.
     """
     dropped = ", ".join(dropped_names(named, limits, inherit=inherit))
     if dropped:

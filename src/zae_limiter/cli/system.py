@@ -45,7 +45,7 @@ def system() -> None:
 def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, yes: bool, changing: Changing) -> None:
     """Set the limits of entities and resources without their own limits.
 
-    Before a limit in force is dropped, the command names it and asks.
+    If a limit in force would be removed, the command names it and asks for confirmation.
     """
     with opened(changing.store, create=True) as limiter:
         if not yes:

@@ -120,7 +120,7 @@ class Lease(LeaseFacts, WithGuard):
     def _check_entry(self) -> None:
         """Check the arguments of ``acquire``, and that the lease is entered once."""
         if self._taken is not None:
-            raise RuntimeError("an acquire is entered once; call acquire() again")
+            raise RuntimeError("a lease can be entered only once; call acquire() again")
         if type(self._consume) is not dict or not self._consume:
             raise ValidationError("consume", self._consume, "must be a dict of limit names and amounts, not empty")
         if self._on_unavailable is not None:
@@ -310,7 +310,7 @@ class Lease(LeaseFacts, WithGuard):
         held = self._held()
         if self._stage != _ENTERED:
             if self._stage == _NEW:
-                raise RuntimeError("an acquire takes nothing before it is entered")
+                raise RuntimeError("the lease has not been entered; use it in a with block")
             raise LeaseExpiredError(verb, *self._bucket)
         for name, amount in amounts.items():
             if name not in held:

@@ -144,5 +144,5 @@ class LeaseFacts:
 
     def _held(self) -> dict[str, int]:
         if self._taken is None:
-            raise RuntimeError("an acquire takes nothing before it is entered")
+            raise RuntimeError("the lease has not been entered; use it in a with block")
         return self._taken
