@@ -49,7 +49,7 @@ def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, yes: boo
     """
     with opened(changing.store, create=True) as limiter:
         if not yes:
-            confirm_dropped(of_system(limiter), limits, whose="all without their own limits")
+            confirm_dropped(of_system(limiter), limits, whose="all entities without their own limits")
         limiter.set_system_defaults(list(limits), on_unavailable, changing.principal)
         stored, choice = limiter.get_system_defaults()
     print_defaults(stored, choice, changing.as_json)
