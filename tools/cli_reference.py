@@ -46,7 +46,7 @@ INTRODUCTION = f"""\
 - **Data goes to stdout; notes, progress and errors go to stderr.** Tables are drawn in a terminal
   and are plain when piped. `--json` prints JSON for programs.
 - **Errors are one line** that says what to do. A mistyped command or option suggests similar ones.
-- **Deletions ask first.** `--yes` skips the question. Without a terminal, a deletion needs `--yes`.
+- **Deletions ask for confirmation** unless you pass `--yes`. Without a terminal they need `--yes`.
   `namespace delete` only warns then, because a namespace can be recovered.
 - **Reading creates nothing.** Only commands that write create a SQLite file. All others report a
   missing one, with exit code {FAILED}.

@@ -327,7 +327,7 @@ class TestUnreachable:
         lease = self.unreachable_limiter().acquire("user-1", "gpt-4", {"rpm": 1}, on_unavailable="allow")
 
         async with lease:
-            with pytest.raises(RuntimeError, match="entered once"):
+            with pytest.raises(RuntimeError, match="entered only once"):
                 async with lease:
                     pass
             await lease.adjust(rpm=1)

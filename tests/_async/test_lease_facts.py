@@ -97,5 +97,5 @@ async def test_fact_of_a_lease_that_was_not_entered_raises(limiter, fact):
     """An acquire takes nothing before it is entered."""
     lease = limiter.acquire("user-1", "gpt-4", {"rpm": 1})
 
-    with pytest.raises(RuntimeError, match="before it is entered"):
+    with pytest.raises(RuntimeError, match="has not been entered"):
         getattr(lease, fact)

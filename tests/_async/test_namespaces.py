@@ -280,7 +280,7 @@ async def test_recovery_of_an_active_or_unknown_namespace_raises(repo):
 
 async def test_delete_of_the_default_namespace_raises(repo):
     """A repository opened without a namespace uses it."""
-    with pytest.raises(ValidationError, match="default namespace is always there"):
+    with pytest.raises(ValidationError, match="default namespace always exists"):
         await repo.delete_namespace("default")
 
     assert ["default"] == await names_in(repo)

@@ -280,7 +280,7 @@ def test_recovery_of_an_active_or_unknown_namespace_raises(repo):
 
 def test_delete_of_the_default_namespace_raises(repo):
     """A repository opened without a namespace uses it."""
-    with pytest.raises(ValidationError, match="default namespace is always there"):
+    with pytest.raises(ValidationError, match="default namespace always exists"):
         repo.delete_namespace("default")
 
     assert ["default"] == names_in(repo)

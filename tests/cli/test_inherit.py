@@ -29,7 +29,7 @@ def test_set_limits_that_drops_a_limit_in_force_without_a_terminal_exits_2_and_n
     done = run("entity", "set-limits", "user-1", *place, "-l", "rpm:600")
 
     assert (2, "") == (done.exit_code, done.stdout)
-    assert "pass --yes to drop tpm, which is in force for entity user-1" in done.stderr
+    assert "pass --yes to remove tpm, which is in force for entity user-1" in done.stderr
     assert "--inherit" in done.stderr
     assert ["rpm", "tpm"] == names(run)
 
@@ -39,7 +39,7 @@ def test_set_limits_that_drops_a_limit_in_force_asks_in_a_terminal(run, interact
     """The answer decides."""
     done = run("entity", "set-limits", "user-1", "-l", "rpm:600", answers=f"{answer}\n")
 
-    assert "This drops limits that are in force for entity user-1 and all resources: tpm. Continue?" in done.stderr
+    assert "This removes limits that are in force for entity user-1 and all resources: tpm. Continue?" in done.stderr
     assert left == names(run)
     assert ("Nothing was changed." in done.stderr) is (answer == "n")
 
@@ -69,7 +69,7 @@ def test_set_limits_with_inherit_that_drops_a_limit_of_the_record_asks(run):
     done = run("entity", "set-limits", "user-1", "-l", "rpm:600", "--inherit")
 
     assert 2 == done.exit_code
-    assert "pass --yes to drop rpd" in done.stderr
+    assert "pass --yes to remove rpd" in done.stderr
 
 
 def test_set_limits_for_all_resources_does_not_ask_about_a_resource_with_its_own_limits(run):
@@ -87,7 +87,7 @@ def test_set_defaults_of_a_resource_that_drops_a_limit_in_force_names_it(run):
     inherited = run("resource", "set-defaults", "gpt-4", "-l", "rpm:30", "--inherit")
 
     assert (2, 0) == (done.exit_code, inherited.exit_code)
-    assert "drop tpm, which is in force for resource gpt-4, or --inherit" in done.stderr
+    assert "remove tpm, which is in force for resource gpt-4, or --inherit" in done.stderr
     assert "All other limits are inherited." in inherited.stderr
     assert ["rpm", "tpm"] == names(run)
 
@@ -98,7 +98,7 @@ def test_set_defaults_of_the_system_that_drops_a_limit_in_force_names_it(run):
     agreed = run("system", "set-defaults", "-l", "rpm:30", "--yes")
 
     assert (2, 0) == (done.exit_code, agreed.exit_code)
-    assert "drop tpm, which is in force for all without their own limits" in done.stderr
+    assert "remove tpm, which is in force for all entities without their own limits" in done.stderr
     assert "--inherit" not in done.stderr
     assert ["rpm"] == names(run)
 

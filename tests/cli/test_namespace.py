@@ -116,7 +116,7 @@ class TestDelete:
         done = run("namespace", "delete", "default")
 
         assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
-        assert "the default namespace is always there" in done.stderr
+        assert "the default namespace always exists" in done.stderr
 
     def test_namespace_orphans_lists_deleted_namespaces(self, run, deleted):
         """It lists the ids that `recover` and `purge` need."""

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class SyncRepositoryBuilder(Generic[R]):
-    """Collects options, each method returning the builder; ``build`` deploys the limiter and opens it.
+    """Collects options; each method returns the builder. ``build`` deploys the limiter and opens it.
 
     Nothing is checked, and no call to AWS is made, before ``build`` or ``connect``.
 

@@ -12,7 +12,7 @@ def require_consent(question: str, declined: str = "Nothing was deleted.", actio
     """Ask before something is deleted or replaced, and end the command unless the user agrees.
 
     Raises:
-        click.UsageError: There is no terminal to ask in.
+        click.UsageError: There is no terminal.
         KeyboardInterrupt: The user pressed Ctrl-C.
     """
     if not somebody_is_there():

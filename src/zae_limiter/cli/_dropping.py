@@ -82,14 +82,14 @@ def confirm_dropped(named: Sequence[LimitNames], limits: Sequence[Limit], *, who
     """Ask before limits in force are dropped, and end the command unless the user agrees.
 
     Raises:
-        click.UsageError: There is no terminal to ask in.
+        click.UsageError: There is no terminal.
     """
     dropped = ", ".join(dropped_names(named, limits, inherit=inherit))
     if dropped:
         could_inherit = not inherit and any(one.inherited for one in named)
         hint = ", or --inherit to keep what the next level has" if could_inherit else ""
         require_consent(
-            f"This drops limits that are in force for {whose}: {dropped}. Continue?",
+            f"This removes limits that are in force for {whose}: {dropped}. Continue?",
             "Nothing was changed.",
-            f"drop {dropped}, which is in force for {whose}{hint}",
+            f"remove {dropped}, which is in force for {whose}{hint}",
         )

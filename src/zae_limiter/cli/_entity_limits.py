@@ -86,7 +86,7 @@ def set_limits(
 ) -> None:
     """Set the limits of an entity, for one resource or for all. They override all other limits.
 
-    Before a limit in force is dropped, the command names it and asks.
+    If a limit in force would be removed, the command names it and asks for confirmation.
     """
     with opened(changing.store, create=True) as limiter:
         if not yes:

@@ -58,7 +58,7 @@ def subject_options(command: Command) -> Command:
     """Add the options that select a subject; the command takes it as ``subject``."""
 
     @click.argument("entity", metavar="[ENTITY]", required=False)
-    @click.option("--entity-id", "-e", metavar="ENTITY", help="Show changes of an entity, as ENTITY does.")
+    @click.option("--entity-id", "-e", metavar="ENTITY", help="Show changes of an entity; the same as ENTITY.")
     @click.option("--system", is_flag=True, help="Show changes of the system defaults.")
     @click.option("--of-resource", metavar="RESOURCE", help="Show changes of a resource's limits.")
     @click.option("--of-namespace", metavar="NAME", help="Show changes of a namespace, even if it was purged.")

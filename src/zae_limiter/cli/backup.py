@@ -53,8 +53,8 @@ _INSTEAD = {
 def backup_command(target: Target, file: Path, yes: bool, as_json: bool) -> None:
     """Copy a SQLite store to FILE, as it is at this moment, and check the copy.
 
-    Other processes continue to use the store. FILE appears when it is complete, readable by you alone. An existing
-    FILE is replaced only if you agree.
+    Other processes continue to use the store. FILE appears when it is complete, and only you can read it. Before an
+    existing FILE is replaced, the command asks for confirmation.
     """
     path = path_of(target, "backup")
     announce(target)

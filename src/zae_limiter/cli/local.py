@@ -39,7 +39,7 @@ ENV = (
     'eval "$(zae-limiter local env --unset)"',
 )
 FOLLOW = "zae-limiter local logs --follow"
-STATUS_CODES = section("Exit codes", "0   it is running and answers", "69  it is not")
+STATUS_CODES = section("Exit codes", "0   it is running and answers", "69  it is not running, or does not answer")
 STATUS_HELP = f"{examples('zae-limiter local status --json')}\n\n{STATUS_CODES}"
 ROWS = [("endpoint", "endpoint_url"), ("region", "region"), ("started", "started_at"), ("directory", "directory")]
 
@@ -123,7 +123,7 @@ def wanted_options(command: Command) -> Command:
 @json_option
 @local_option
 def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
-    """Start the local AWS in the background and wait until it answers. A running one is left alone."""
+    """Start the local AWS in the background and wait until it answers. A running server is not restarted."""
     from zae_limiter.cli._deploying import steps_shown
 
     if name is not None:

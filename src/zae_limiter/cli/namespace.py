@@ -104,7 +104,7 @@ def delete(name: str, yes: bool, principal: str | None, as_json: bool, target: T
     """Delete a namespace and free its name.
 
     Requests in it are refused. Its data is kept until recover restores it or purge removes it.
-    Because nothing is lost, the command only warns if there is no terminal to ask in.
+    Because nothing is lost, the command only prints a warning if there is no terminal.
     """
     with opened_registry(target) as repo:
         if not yes and name != DEFAULT_NAMESPACE:

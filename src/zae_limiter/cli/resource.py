@@ -51,7 +51,10 @@ def resource() -> None:
 @yes_option
 @changing_options
 def set_defaults(name: str, limits: tuple[Limit, ...], inherit: bool, yes: bool, changing: Changing) -> None:
-    """Set the limits of all entities for a resource. Before a limit in force is dropped, the command asks."""
+    """Set the limits of all entities for a resource.
+
+    If a limit in force would be removed, the command names it and asks for confirmation.
+    """
     with opened(changing.store, create=True) as limiter:
         if not yes:
             confirm_dropped(of_resource(limiter, name), limits, whose=f"resource {name}", inherit=inherit)

@@ -52,7 +52,7 @@ DELETE_CODES = section(
     "Exit codes",
     "0   the limiter is deleted",
     "1   you declined",
-    "2   there is no terminal to ask in; pass --yes",
+    "2   there is no terminal; pass --yes",
     "69  AWS refused or failed; stderr has the reason",
 )
 STATUS_CODES = section(

@@ -45,11 +45,11 @@ def system() -> None:
 def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, yes: bool, changing: Changing) -> None:
     """Set the limits of entities and resources without their own limits.
 
-    Before a limit in force is dropped, the command names it and asks.
+    If a limit in force would be removed, the command names it and asks for confirmation.
     """
     with opened(changing.store, create=True) as limiter:
         if not yes:
-            confirm_dropped(of_system(limiter), limits, whose="all without their own limits")
+            confirm_dropped(of_system(limiter), limits, whose="all entities without their own limits")
         limiter.set_system_defaults(list(limits), on_unavailable, changing.principal)
         stored, choice = limiter.get_system_defaults()
     print_defaults(stored, choice, changing.as_json)

@@ -86,7 +86,7 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
 @shape_options
 @store_options
 def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
-    """Add up usage by limit, over windows of one length. The mean is over windows with usage.
+    """Add up usage by limit, over windows of one length. The mean counts only windows with usage.
 
     Charts and pages also show each window.
     """

@@ -28,7 +28,7 @@ UPGRADE = (
 CHECK_CODES = section(
     "Exit codes",
     "0   they are compatible",
-    "1   they are not, the limiter is incomplete, or there is no database; stderr says what to do",
+    "1   incompatible, incomplete, or there is no database; stderr says what to do",
     "69  the limiter is unavailable",
 )
 COLUMNS = [Column("part"), Column("installed"), Column("limiter")]

@@ -96,7 +96,7 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
     @property
     def primary_violation(self) -> "LimitStatus":
-        """The violation that takes longest to clear."""
+        """The violation with the longest wait."""
         return max(self.violations, key=lambda status: status.retry_after_seconds)
 
     @property

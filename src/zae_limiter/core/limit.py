@@ -46,7 +46,7 @@ class LimitName:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The size and refill rate of a token bucket: ``refill_amount`` of ``capacity`` tokens return every period.
+    """The capacity and refill of a token bucket: every period adds ``refill_amount`` tokens, up to ``capacity``.
 
     Example:
         ```python

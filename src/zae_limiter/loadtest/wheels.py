@@ -169,7 +169,7 @@ def _download_all(folder: Path, target: WheelTarget, roots: Sequence[Requirement
             return
         say(f"downloading {len(missing)} wheels for Python {target.python} on {target.platform}")
         _download(folder, target, missing)
-    raise PackageError("its requirements have no end")
+    raise PackageError(f"its requirements are incomplete after {_MOST_ROUNDS} rounds")
 
 
 def _missing(

@@ -93,7 +93,7 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
     try:
         numbers = before.layout.shared.read_numbers(item)
     except KeyError as missing:
-        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {missing} is missing") from None
     # The write counter rose by one, for this take. So no other client has written in between.
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
         return View(before.layout, numbers, now_ms, None)
@@ -128,7 +128,7 @@ def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:
     try:
         numbers = layout.shared.read_numbers(item)
     except KeyError as missing:
-        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {missing} is missing") from None
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {missing} is missing") from None
     for number in numbers:
         if type(number) is not int or not -LARGEST_NUMBER <= number <= LARGEST_NUMBER:
             raise CorruptItemError(fields.location(item), "a balance or a total is not an integer within bounds")
@@ -145,7 +145,7 @@ def stored_layout_of(item: Item, terms: EffectiveLimits | None = None) -> Stored
         layout = _parse(item, terms or NO_LIMITS)
         _numbers(layout, item)
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {error}") from error
     return layout
 
 

@@ -42,7 +42,7 @@ def moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, D
     try:
         return _moved(item, ttl_multiplier, signature)
     except ValidationError as error:
-        raise CorruptItemError(fields.location(item), f"it is not a whole bucket: {error}") from error
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {error}") from error
 
 
 def _moved(item: Item, ttl_multiplier: int, signature: Signature) -> tuple[Put, Delete]:

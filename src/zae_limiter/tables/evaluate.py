@@ -167,7 +167,7 @@ def _check_key_string(name: str, value: object) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValidationError(name, value, "a key must be text that UTF-8 can write") from None
+        raise ValidationError(name, value, "a key must be text that can be encoded as UTF-8") from None
 
 
 def _check_value(name: str, value: object) -> None:

@@ -38,7 +38,7 @@ nothing to settle is left without that step."""
 
 
 class Lease(LeaseFacts, WithGuard):
-    """Tokens taken for one piece of work, from entering to leaving it.
+    """The tokens that one acquire took, from the start of its block to the end.
 
     Example:
         ```python
@@ -47,8 +47,8 @@ class Lease(LeaseFacts, WithGuard):
             await lease.adjust(tpm=answer.tokens - 500)
         ```
 
-    A lease is entered once and left once. Leaving it again, or from a second task or thread at the same time, does
-    nothing and returns at once. The verbs raise ``LeaseExpiredError`` from the moment on at which it is left.
+    A lease can be entered only once, and ends once. A second exit has no effect, even from another task or thread at
+    the same time. After the end, its methods raise ``LeaseExpiredError``.
 
     If the block raises, everything is given back, unless ``commit()`` was called or ``on_error`` is ``keep``.
     """
@@ -120,7 +120,7 @@ class Lease(LeaseFacts, WithGuard):
     def _check_entry(self) -> None:
         """Check the arguments of ``acquire``, and that the lease is entered once."""
         if self._taken is not None:
-            raise RuntimeError("an acquire is entered once; call acquire() again")
+            raise RuntimeError("a lease can be entered only once; call acquire() again")
         if type(self._consume) is not dict or not self._consume:
             raise ValidationError("consume", self._consume, "must be a dict of limit names and amounts, not empty")
         if self._on_unavailable is not None:
@@ -156,7 +156,7 @@ class Lease(LeaseFacts, WithGuard):
             self._stage = _ENDED
 
     def commit(self) -> Awaitable[None]:
-        """Keep what was taken from here on, even if the block raises. Adjustments are then written as usual.
+        """Keep what was taken, even if the block raises after this call. Adjustments are then written as usual.
 
         Call it once the work has a cost: when a model has begun to answer, for example. It takes effect when it is
         called, and awaiting the result is optional.
@@ -192,9 +192,9 @@ class Lease(LeaseFacts, WithGuard):
 
         Raises:
             RateLimitExceeded: The bucket lacks the tokens; the lease keeps what it has.
-            AmountExceedsCapacityError: More than a capacity.
+            AmountExceedsCapacityError: An amount exceeds a capacity.
             ValidationError: The limit is not in force.
-            LeaseExpiredError: The lease has ended, maybe while the call was in flight; what it took was given back.
+            LeaseExpiredError: The lease has ended, perhaps during this call; the call then gave its tokens back.
         """
         self._check("consume", amounts, 0)
         if self.degraded or not amounts:
@@ -220,7 +220,8 @@ class Lease(LeaseFacts, WithGuard):
         Raises:
             ValidationError: More is given back than is held.
             LeaseExpiredError: The lease has ended.
-            RateLimiterUnavailable: The table did not answer, and calls are not let through; they may have been given.
+            RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``. The tokens may have
+                been given back.
         """
         now = self._let_go(amounts)
         try:
@@ -310,7 +311,7 @@ class Lease(LeaseFacts, WithGuard):
         held = self._held()
         if self._stage != _ENTERED:
             if self._stage == _NEW:
-                raise RuntimeError("an acquire takes nothing before it is entered")
+                raise RuntimeError("the lease has not been entered; use it in a with block")
             raise LeaseExpiredError(verb, *self._bucket)
         for name, amount in amounts.items():
             if name not in held:

@@ -96,7 +96,7 @@ class LeaseFacts:
 
     @property
     def statuses(self) -> list[LimitStatus]:
-        """Every limit of every bucket that was taken from, by the cached views, without a call.
+        """Every limit of every bucket of the lease, from the cached views, without a call.
 
         ``available`` is what is left now, with adjustments counted as written. ``requested`` is what the lease holds.
         Nothing is listed for a degraded lease, or for a bucket that is not cached completely.
@@ -110,7 +110,7 @@ class LeaseFacts:
 
     @property
     def remaining(self) -> dict[str, int]:
-        """What is left of each limit of the entity, by the cached views, without a call; the least of all buckets.
+        """The tokens left of each limit of the entity, from the cached views, without a call; the least of all buckets.
 
         Adjustments count as written. Below zero, the limit is in debt. It is empty if ``statuses`` is empty.
         """
@@ -144,5 +144,5 @@ class LeaseFacts:
 
     def _held(self) -> dict[str, int]:
         if self._taken is None:
-            raise RuntimeError("an acquire takes nothing before it is entered")
+            raise RuntimeError("the lease has not been entered; use it in a with block")
         return self._taken

@@ -165,14 +165,14 @@ class RateLimiter(DelegatedVerbs, Closable):
         return max(waits) / 1000
 
     async def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so
-        """Say whether the store answers within the timeout."""
+        """Return whether the store responds within the timeout."""
         try:
             return await runtime.within(timeout, self._repository.ping)
         except (TimeoutError, RateLimiterUnavailable):
             return False
 
     async def ensure_infrastructure(self) -> None:
-        """Deploy the stack that a deprecated constructor has named; an open repository exists already.
+        """Deploy the stack that a deprecated constructor has named; do nothing for an open repository.
 
         Raises:
             UnsupportedByBackendError: A file or memory has no infrastructure.

@@ -74,7 +74,7 @@ class EntityVerbs:
         list is read through an index.
 
         Raises:
-            ValidationError: This method did not return the cursor.
+            ValidationError: The cursor is not from this method.
         """
         if limit is not None:
             check_whole_number("limit", limit, 1, MAX_AMOUNT)

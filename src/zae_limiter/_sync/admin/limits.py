@@ -68,7 +68,7 @@ class LimitVerbs:
         finds the entities that have limits for all resources.
 
         Raises:
-            ValidationError: This method did not return the cursor for the resource.
+            ValidationError: The cursor is not from this method and resource.
         """
         check_resource(resource, allow_default=True)
         if limit is not None:

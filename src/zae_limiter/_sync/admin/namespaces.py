@@ -58,7 +58,7 @@ class NamespaceVerbs:
             ValidationError: It is the default namespace.
         """
         if name == DEFAULT_NAMESPACE:
-            raise ValidationError("namespace", name, "the default namespace is always there and cannot be deleted")
+            raise ValidationError("namespace", name, "the default namespace always exists and cannot be deleted")
         return self._namespaces().delete(name, principal)
 
     def recover_namespace(self, namespace_id: str, principal: str | None = None) -> Namespace:

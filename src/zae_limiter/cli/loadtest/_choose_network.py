@@ -18,7 +18,7 @@ def with_network(given: dict[str, Any], stored: dict[str, Any], stack: LoadStack
     """Return the options with a network: the given one, that of an existing stack, or the one that the user chooses.
 
     Raises:
-        click.UsageError: No network is given, and there is no terminal to ask in.
+        click.UsageError: No network is given, and there is no terminal.
         ValidationError: There is no such VPC.
     """
     if "vpc_id" in given and "subnet_ids" in given:

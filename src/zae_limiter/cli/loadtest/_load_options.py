@@ -28,9 +28,9 @@ LOAD_FLAGS = (
         NETWORK,
         "Create an endpoint for the tunnel of `loadtest ui`; it is billed by the hour.",
     ),
-    Flag("max_workers", "--max-workers", WORKERS, "Most workers of a run.", "N"),
+    Flag("max_workers", "--max-workers", WORKERS, "Maximum number of workers.", "N"),
     Flag("users_per_worker", "--users-per-worker", WORKERS, "Users that one worker simulates.", "N"),
-    Flag("min_workers", "--min-workers", WORKERS, "Fewest workers of a run.", "N"),
+    Flag("min_workers", "--min-workers", WORKERS, "Minimum number of workers.", "N"),
     Flag("lambda_timeout_minutes", "--lambda-timeout", WORKERS, "Time limit of a worker, at most 15.", "MINUTES"),
     Flag("lambda_memory_mb", "--lambda-memory", WORKERS, "Memory of a worker; 1769 is one CPU.", "MB"),
     Flag(

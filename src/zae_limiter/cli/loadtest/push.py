@@ -26,7 +26,7 @@ PUSH = examples("zae-limiter loadtest push -n my-app -C examples/locust")
 @directory_option
 @json_option
 def push(place: StoreLocation, directory: Path, as_json: bool) -> None:
-    """Upload the locust files, and the code of workers and master if it differs. The stack stays as it is."""
+    """Upload the locust files, and the code of workers and master if it has changed. The stack stays as it is."""
     with explained_in_flags(ALL_FLAGS), steps_shown(f"Pushing to the load test of {place.name}") as hear:
         locust_files = read_locust_files(directory)
         clients = place.region.clients()

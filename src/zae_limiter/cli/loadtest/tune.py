@@ -43,7 +43,7 @@ _COLUMNS = [
     "--file", "-f", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Locust file to run."
 )
 @click.option(
-    "--max-users", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="Most users to try."
+    "--max-users", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="Maximum number of users."
 )
 @click.option(
     "--threshold",
@@ -83,8 +83,8 @@ _COLUMNS = [
 def tune(place: StoreLocation, classes: tuple[str, ...], file: Path, as_json: bool, **given: Any) -> None:
     """Find how many users one worker simulates before they wait for the worker itself.
 
-    Every step runs in one Lambda function. The first measures one user alone. The others bisect the
-    number of users whose median latency is nearly as good.
+    Every step runs in one Lambda function. The first measures one user alone. The others find, by
+    bisection, the highest number of users whose median latency is nearly as low.
     """
     goal = TuningGoal(given["max_users"], given["threshold"])
     plan = TuningPlan(file.as_posix(), classes, goal, given["step_s"], given["baseline_s"], given["max_usd"])
