@@ -1,50 +1,19 @@
 """Counting usage costs what the costs page says, as measured by an engine."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from random import getrandbits
 from typing import Any
 
 import botocore.session
 import pytest
 
 from tests.docs.operator_pages import text
-from tests.dynamodb.billing import Units, reported
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
+from tests.dynamodb.metered_usage import KEYS, MeteredWorker
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
-from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.requests import DynamoDbCall
-from zae_limiter_aggregator.batch_processor import Worker
-from zae_limiter_aggregator.client import AggregatorTable
-from zae_limiter_aggregator.plan import Rules
-from zae_limiter_aggregator.transport import AggregatorTransport, TransportAnswer, caller_of
 
 PAGE = text("operations/costs.md")
-KEYS = {"AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
-
-
-class Metered:
-    """A caller that asks the engine what each call consumes."""
-
-    def __init__(self, caller: AggregatorTransport) -> None:
-        self._caller = caller
-        self.units: list[Units] = []
-        self.reconnect = caller.reconnect
-
-    @property
-    def connection(self) -> int:
-        return self._caller.connection
-
-    def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
-        body = {**json.loads(call.body), "ReturnConsumedCapacity": "INDEXES"}
-        answer = self._caller.call(call._replace(body=json.dumps(body).encode()), now_s)
-        assert not isinstance(answer, Unavailable)
-        consumed = json.loads(answer.body)["ConsumedCapacity"]
-        parts = consumed if isinstance(consumed, list) else [consumed]
-        self.units.append(reported(parts, call.target.rpartition(".")[2]))
-        return answer
 
 
 class MeteredAggregator:
@@ -60,17 +29,13 @@ class MeteredAggregator:
         self._name = name
         self._seen: dict[str, Any] = {}
         self._records = 0
-        self._connection = caller_of(botocore.session.Session(), {"AWS_ENDPOINT_URL": url})
-        self._metered = Metered(self._connection)
-        table = AggregatorTable(self._metered, name)
+        self._worker = MeteredWorker(url, name)
         # One time for all records, so that none begins a new window.
-        self._at_s = table.now()[0] / 1000
-        rules = Rules(window_types=("hourly", "daily"), retention_s=3600)
-        self._worker = Worker(table, rules, None, getrandbits(60))
+        self._at_s = self._worker.table.now()[0] / 1000
 
     def close(self) -> None:
         """Close all connections."""
-        self._connection.close()
+        self._worker.close()
         self._client.close()
         self._repo.close()
 
@@ -94,13 +59,7 @@ class MeteredAggregator:
 
     def count(self, records: list[dict[str, Any]]) -> Counter[str]:
         """Count a batch, and return what that consumed."""
-        self._metered.units.clear()
-        report = self._worker.work(records, lambda: 60.0)
-        assert not report.troubles
-        spent: Counter[str] = Counter()
-        for one in self._metered.units:
-            spent.update(read=one.read, written=one.written, indexes=sum(one.indexes.values()))
-        return spent
+        return self._worker.count(records).units
 
 
 @pytest.fixture
