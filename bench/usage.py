@@ -1,10 +1,11 @@
 """Measure what counting usage costs for the gateway of the costs page, and how often a bucket is counted.
 
-    .venv/bin/python bench/usage.py [--json]
+    .venv/bin/python bench/usage.py [--json] [--intervals 60] [--stream-shards 1 4]
 
 The calls of the gateway arrive at random times. Their stream records form batches as in Lambda, with the settings of
 the template. The aggregator counts them on a local engine, which reports the capacity. A month is extrapolated from
-these batches, and from the snapshots that begin in it.
+these batches, and from the snapshots that begin in it. The interval 0 is the control: it counts every 2 seconds, as
+all stacks did before.
 """
 
 import argparse
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from costs import PRICES_AS_OF, USD_PER_MILLION_READ_UNITS, USD_PER_MILLION_WRITE_UNITS
 
-from tests.aggregator.stream_batches import BEFORE, Batching, batches, deployed
+from tests.aggregator.stream_batches import Batching, batches, deployed
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
 from tests.dynamodb.metered_usage import KEYS, MeteredWorker, create_table
 from zae_limiter_aggregator.plan import Rules
@@ -36,7 +37,7 @@ CALLS = 10_000_000
 API_KEYS, PROJECTS = 50, 5
 WINDOWS = {"hourly": 30 * 24, "daily": 30}
 LONGEST_CALL_S = 20.0
-INTERVALS_S = (10, 60, 300)
+INTERVALS_S = (0, 10, 60, 300)
 STREAM_SHARDS = (1, 4)
 BATCHES = 40
 
@@ -223,6 +224,8 @@ def footnote() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--intervals", type=int, nargs="+", default=INTERVALS_S, help="seconds; 0 is as before")
+    parser.add_argument("--stream-shards", type=int, nargs="+", default=STREAM_SHARDS)
     options = parser.parse_args()
     os.environ.update(KEYS)
     try:
@@ -230,8 +233,8 @@ def main() -> None:
         url = running("dynoxide").url
     except EngineAbsentError as absent:
         raise SystemExit(str(absent)) from absent
-    settings = [BEFORE, *(deployed(seconds) for seconds in INTERVALS_S)]
-    months = [month(url, batching, shards) for batching in settings for shards in STREAM_SHARDS]
+    settings = [deployed(seconds) for seconds in options.intervals]
+    months = [month(url, batching, shards) for batching in settings for shards in options.stream_shards]
     shown = json.dumps([asdict(one) for one in months], indent=2)
     print(shown if options.json else f"{as_table(months)}\n\n{footnote()}")
 

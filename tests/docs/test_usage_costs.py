@@ -1,6 +1,8 @@
 """Counting usage costs what the costs page says, as measured by an engine."""
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +10,13 @@ from typing import Any
 import botocore.session
 import pytest
 
-from tests.docs.operator_pages import text
+from tests.docs.operator_pages import DOCS, text
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
 from tests.dynamodb.metered_usage import KEYS, MeteredWorker
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.infra.options import StackOptions
 
+ROOT = DOCS.parent
 PAGE = text("operations/costs.md")
 
 
@@ -93,3 +97,28 @@ def test_many_writes_in_a_batch_cost_as_much_as_one(metered: MeteredAggregator) 
     one = metered.count([metered.take()])
 
     assert one == metered.count([metered.take() for _ in range(10)])
+
+
+def test_price_of_the_example_is_what_the_command_prints() -> None:
+    """Reads included, with the default interval, at most USD 3.50 a month."""
+    interval_s = StackOptions().usage_interval_seconds
+    options = ("--intervals", str(interval_s), "--stream-shards", "1")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "bench/usage.py", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "dynoxide" in done.stderr:
+        pytest.skip(done.stderr)
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith(f"| {interval_s} s")]
+    usd = float(row.split("**")[1])
+    (total,) = re.findall(r"\*\*total, at most\*\* \| \| \| \*\*([\d.]+)\*\*", PAGE)
+    parts = re.findall(r"^\| .* \| ([\d.]+) \|$", PAGE[PAGE.index("## An example") : PAGE.index(total)], re.MULTILINE)
+
+    assert usd <= 3.5
+    assert row in PAGE.splitlines()
+    assert f"{usd:.2f}" == parts[-1]
+    assert total == f"{sum(map(float, parts)):.2f}"
+    assert f"including usage and limit lookups | {float(total) / 10:.2f} |" in (ROOT / "README.md").read_text()

@@ -30,8 +30,8 @@ from zae_limiter_aggregator.apply import ApplyContext, Pause, Read, TableDialogu
 from zae_limiter_aggregator.plan import Memories, Rules, plan
 from zae_limiter_aggregator.records import read_all
 
-LARGEST = Batching(60.0, 3_500)
-"""Batches of 6 MB, of records with 1.7 KB."""
+LARGEST = Batching(60.0, 2_250)
+"""Batches of 6 MB, of records with 2.8 KB."""
 SETTINGS = {
     "before": BEFORE,
     "default": deployed(StackOptions().usage_interval_seconds),
@@ -39,7 +39,7 @@ SETTINGS = {
 }
 
 _STATE = "#STATE"
-_CALM_PER_S = 10.0
+_CALM_PER_S = (0.1, 1.0, 10.0)
 _LONGEST_CALM_S = 60.0
 _LONGEST_HOT_S = 15
 _CLIENTS = 16
@@ -138,7 +138,7 @@ async def hot(seed: int, heat: Heat, batching: Batching) -> Hot:
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(stream.work())
         calm_until_s = loop.time() + random.random() * _LONGEST_CALM_S
-        await _ask(tasks, limiters, random, (_CALM_PER_S, calm_until_s))
+        await _ask(tasks, limiters, random, (random.choice(_CALM_PER_S), calm_until_s))
         began_s, before = loop.time(), world.table.tally.throttled
         asking = tasks.create_task(_ask(tasks, limiters, random, (heat.per_s, began_s + _LONGEST_HOT_S)))
         await asyncio.wait_for(stream.split.wait(), _LONGEST_HOT_S)
