@@ -34,20 +34,23 @@ _SURVEY_APART_MS = 60_000
 _TOO_LATE_MS = 60_000
 """A write rate older than this is not a reason to split."""
 _BEHIND_MS = 30_000
-"""If the stream is further behind than this, count in transactions: at twice the price, in a fifth of the time."""
+"""If the stream is behind its interval by more than this, count in transactions: at twice the price, in a fifth of the
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How usage is counted, and how many writes a partition supports.
 
-    If ``apart``, an existing snapshot is added to by its own write, at half the price of a
-    transaction. Otherwise all snapshots of a group are written in one transaction.
+    ``interval_s`` is how many seconds a record may wait in the stream until it is delivered. If
+    ``apart``, an existing snapshot is added to by its own write, at half the price of a transaction.
+    Otherwise all snapshots of a group are written in one transaction.
     """
 
     window_types: tuple[str, ...] = WINDOW_TYPES
     retention_s: int = 90 * 24 * 3600
     writes_per_s: int = 1_000
+    interval_s: int = 0
     apart: bool = True
 
     def expiry_s(self, window: Window) -> int:
@@ -125,8 +128,10 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPl
         for bucket, watch in watched.items()
         if _is_pressed(watch, rules.writes_per_s) and now_ms - watch.gauge.at_ms <= _TOO_LATE_MS
     ]
-    # The last change is the newest, so it shows how far the stream is behind.
-    behind = any(now_ms - change.at_ms > _BEHIND_MS for change in batch.changes[-1:])
+    # The last change is the newest, so it shows how far the stream is behind. It may have waited for
+    # the whole interval.
+    late_ms = rules.interval_s * 1000 + _BEHIND_MS
+    behind = any(now_ms - change.at_ms > late_ms for change in batch.changes[-1:])
     merges = _merges(batch.changes, memories.surveys, now_ms)
     return BatchPlan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))
 

@@ -9,10 +9,13 @@ from zae_limiter_aggregator.plan import Rules
 
 TABLE_NAME = "TABLE_NAME"
 SNAPSHOT_WINDOWS = "SNAPSHOT_WINDOWS"
+USAGE_INTERVAL_SECONDS = "USAGE_INTERVAL_SECONDS"
 USAGE_RETENTION_DAYS = "USAGE_RETENTION_DAYS"
 ARCHIVE_BUCKET = "ARCHIVE_BUCKET"
 
 _WINDOWS = "hourly,daily"
+_INTERVAL_S = "0"
+"""A stack that lacks the variable delivers records after 2 seconds."""
 _RETENTION_DAYS = "90"
 _DAY_S = 24 * 3600
 
@@ -41,5 +44,10 @@ class AggregatorSettings:
         days = environment.get(USAGE_RETENTION_DAYS) or _RETENTION_DAYS
         if not (days.isascii() and days.isdigit() and int(days) > 0):
             raise ValidationError(USAGE_RETENTION_DAYS, days, "must be a whole number of days above zero")
-        rules = Rules(window_types=tuple(dict.fromkeys(types)), retention_s=int(days) * _DAY_S)
+        interval = environment.get(USAGE_INTERVAL_SECONDS) or _INTERVAL_S
+        if not (interval.isascii() and interval.isdigit()):
+            raise ValidationError(USAGE_INTERVAL_SECONDS, interval, "must be a whole number of seconds")
+        rules = Rules(
+            window_types=tuple(dict.fromkeys(types)), retention_s=int(days) * _DAY_S, interval_s=int(interval)
+        )
         return cls(table_name, rules, environment.get(ARCHIVE_BUCKET) or None)

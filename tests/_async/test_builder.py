@@ -24,6 +24,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 CHOICES = {
     "snapshot_windows": "monthly",
+    "usage_interval_seconds": 10,
     "usage_retention_days": 30,
     "audit_retention_days": 31,
     "enable_aggregator": False,

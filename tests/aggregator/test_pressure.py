@@ -134,6 +134,15 @@ def test_a_lagging_aggregator_counts_in_transactions(late_ms: int, apart: bool):
     assert apart == planned(Memories(), changes, START_MS + late_ms).rules.apart
 
 
+@pytest.mark.parametrize(("late_ms", "apart"), [(90_000, True), (90_001, False)])
+def test_a_record_that_waited_for_the_interval_is_not_late(late_ms: int, apart: bool):
+    """Lambda may deliver it only at the end of the interval, so the lag begins there."""
+    batch = Batch(changes=[written(START_MS, 1)])
+    found = plan(batch, Memories(), Rules(interval_s=60), START_MS + late_ms)
+
+    assert apart == found.rules.apart
+
+
 def test_a_bucket_of_one_shard_is_not_surveyed():
     """There is nothing to merge."""
     assert [] == planned(Memories(), [written(START_MS, 1)]).merges

@@ -21,11 +21,12 @@ def test_every_aggregator_setting_can_be_set():
     environment = {
         "TABLE_NAME": "limiter",
         "SNAPSHOT_WINDOWS": "monthly, daily,daily",
+        "USAGE_INTERVAL_SECONDS": "60",
         "USAGE_RETENTION_DAYS": "7",
         "ARCHIVE_BUCKET": "archive",
     }
 
-    rules = Rules(window_types=("monthly", "daily"), retention_s=7 * 86_400)
+    rules = Rules(window_types=("monthly", "daily"), retention_s=7 * 86_400, interval_s=60)
     assert AggregatorSettings("limiter", rules, "archive") == AggregatorSettings.of(environment)
 
 
@@ -34,6 +35,8 @@ def test_every_aggregator_setting_can_be_set():
     [
         ("TABLE_NAME", ""),
         ("SNAPSHOT_WINDOWS", "hourly,weekly"),
+        ("USAGE_INTERVAL_SECONDS", "-1"),
+        ("USAGE_INTERVAL_SECONDS", "x"),
         ("USAGE_RETENTION_DAYS", "0"),
         ("USAGE_RETENTION_DAYS", "x"),
     ],

@@ -77,6 +77,7 @@ def test_an_empty_value_removes_an_option_without_a_default(flag):
         (("--pitr-recovery-days", "7"), {"pitr_recovery_days": 7}),
         (("--enable-deletion-protection",), {"enable_deletion_protection": True}),
         (("--snapshot-windows", "monthly"), {"snapshot_windows": "monthly"}),
+        (("--usage-interval-seconds", "10"), {"usage_interval_seconds": 10}),
         (("--usage-retention-days", "7"), {"usage_retention_days": 7}),
         (("--audit-retention-days", "7"), {"audit_retention_days": 7}),
         (("--no-audit-archival",), {"enable_audit_archival": False}),

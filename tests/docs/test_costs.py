@@ -17,7 +17,7 @@ PAGE = (ROOT / "docs" / "operations" / "costs.md").read_text()
 
 def command(*options: str) -> str:
     """Run the command that the page names, and return its output."""
-    (line,) = re.findall(r"^\.venv/bin/python (bench/\S+)", PAGE, re.MULTILINE)
+    (line,) = re.findall(r"^\.venv/bin/python (bench/costs\S+)", PAGE, re.MULTILINE)
     done = subprocess.run(
         [sys.executable, "-W", "error", line, *options],
         cwd=ROOT,

@@ -1,50 +1,23 @@
 """Counting usage costs what the costs page says, as measured by an engine."""
 
-import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
-from random import getrandbits
 from typing import Any
 
 import botocore.session
 import pytest
 
-from tests.docs.operator_pages import text
-from tests.dynamodb.billing import Units, reported
+from tests.docs.operator_pages import DOCS, text
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
+from tests.dynamodb.metered_usage import KEYS, MeteredWorker
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
-from zae_limiter.core.outcome import Unavailable
-from zae_limiter.tables.dynamodb.requests import DynamoDbCall
-from zae_limiter_aggregator.batch_processor import Worker
-from zae_limiter_aggregator.client import AggregatorTable
-from zae_limiter_aggregator.plan import Rules
-from zae_limiter_aggregator.transport import AggregatorTransport, TransportAnswer, caller_of
+from zae_limiter.infra.options import StackOptions
 
+ROOT = DOCS.parent
 PAGE = text("operations/costs.md")
-KEYS = {"AWS_ACCESS_KEY_ID": "engine", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
-
-
-class Metered:
-    """A caller that asks the engine what each call consumes."""
-
-    def __init__(self, caller: AggregatorTransport) -> None:
-        self._caller = caller
-        self.units: list[Units] = []
-        self.reconnect = caller.reconnect
-
-    @property
-    def connection(self) -> int:
-        return self._caller.connection
-
-    def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
-        body = {**json.loads(call.body), "ReturnConsumedCapacity": "INDEXES"}
-        answer = self._caller.call(call._replace(body=json.dumps(body).encode()), now_s)
-        assert not isinstance(answer, Unavailable)
-        consumed = json.loads(answer.body)["ConsumedCapacity"]
-        parts = consumed if isinstance(consumed, list) else [consumed]
-        self.units.append(reported(parts, call.target.rpartition(".")[2]))
-        return answer
 
 
 class MeteredAggregator:
@@ -60,17 +33,13 @@ class MeteredAggregator:
         self._name = name
         self._seen: dict[str, Any] = {}
         self._records = 0
-        self._connection = caller_of(botocore.session.Session(), {"AWS_ENDPOINT_URL": url})
-        self._metered = Metered(self._connection)
-        table = AggregatorTable(self._metered, name)
+        self._worker = MeteredWorker(url, name)
         # One time for all records, so that none begins a new window.
-        self._at_s = table.now()[0] / 1000
-        rules = Rules(window_types=("hourly", "daily"), retention_s=3600)
-        self._worker = Worker(table, rules, None, getrandbits(60))
+        self._at_s = self._worker.table.now()[0] / 1000
 
     def close(self) -> None:
         """Close all connections."""
-        self._connection.close()
+        self._worker.close()
         self._client.close()
         self._repo.close()
 
@@ -94,13 +63,7 @@ class MeteredAggregator:
 
     def count(self, records: list[dict[str, Any]]) -> Counter[str]:
         """Count a batch, and return what that consumed."""
-        self._metered.units.clear()
-        report = self._worker.work(records, lambda: 60.0)
-        assert not report.troubles
-        spent: Counter[str] = Counter()
-        for one in self._metered.units:
-            spent.update(read=one.read, written=one.written, indexes=sum(one.indexes.values()))
-        return spent
+        return self._worker.count(records).units
 
 
 @pytest.fixture
@@ -134,3 +97,28 @@ def test_many_writes_in_a_batch_cost_as_much_as_one(metered: MeteredAggregator) 
     one = metered.count([metered.take()])
 
     assert one == metered.count([metered.take() for _ in range(10)])
+
+
+def test_price_of_the_example_is_what_the_command_prints() -> None:
+    """Reads included, with the default interval, at most USD 3.50 a month."""
+    interval_s = StackOptions().usage_interval_seconds
+    options = ("--intervals", str(interval_s), "--stream-shards", "1")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "bench/usage.py", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "dynoxide" in done.stderr:
+        pytest.skip(done.stderr)
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith(f"| {interval_s} s")]
+    usd = float(row.split("**")[1])
+    (total,) = re.findall(r"\*\*total, at most\*\* \| \| \| \*\*([\d.]+)\*\*", PAGE)
+    parts = re.findall(r"^\| .* \| ([\d.]+) \|$", PAGE[PAGE.index("## An example") : PAGE.index(total)], re.MULTILINE)
+
+    assert usd <= 3.5
+    assert row in PAGE.splitlines()
+    assert f"{usd:.2f}" == parts[-1]
+    assert total == f"{sum(map(float, parts)):.2f}"
+    assert f"including usage and limit lookups | {float(total) / 10:.2f} |" in (ROOT / "README.md").read_text()

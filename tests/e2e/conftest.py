@@ -18,5 +18,5 @@ def aws_url() -> str:
 def deployment(aws_url: str) -> Deployment:
     """Return a limiter that is deployed with its aggregator, from the command line."""
     deployment = new_deployment(aws_url)
-    deployment.printed("deploy", "--no-alarms")
+    deployment.printed("deploy", "--no-alarms", "--usage-interval-seconds", "0")
     return deployment

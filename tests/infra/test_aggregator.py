@@ -101,13 +101,15 @@ class TestEnvironment:
         """Every variable is set, and the aggregator can parse each value."""
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(snapshot_windows="monthly")))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
-        known = {settings.TABLE_NAME, settings.SNAPSHOT_WINDOWS, settings.USAGE_RETENTION_DAYS, settings.ARCHIVE_BUCKET}
+        known = {settings.TABLE_NAME, settings.SNAPSHOT_WINDOWS, settings.USAGE_INTERVAL_SECONDS}
+        known |= {settings.USAGE_RETENTION_DAYS, settings.ARCHIVE_BUCKET}
         read = settings.AggregatorSettings.of(environment)
 
         assert known == {name for name in environment if not name.startswith("POWERTOOLS_")}
-        assert ("Table", ("monthly",), "ArchiveBucket") == (
+        assert ("Table", ("monthly",), 60, "ArchiveBucket") == (
             read.table_name,
             read.rules.window_types,
+            read.rules.interval_s,
             read.archive_bucket,
         )
 

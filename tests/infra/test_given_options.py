@@ -23,6 +23,7 @@ from zae_limiter.infra.options import StackOptions, template_parameters
 ROLE = "arn:aws:iam::123456789012:role/mine"
 OTHERS = StackOptions(
     snapshot_windows="monthly",
+    usage_interval_seconds=10,
     usage_retention_days=7,
     audit_retention_days=8,
     enable_aggregator=False,

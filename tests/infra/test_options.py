@@ -11,6 +11,8 @@ BAD_CHOICES: list[tuple[str, object]] = [
     ("snapshot_windows", "hourly,weekly"),
     ("snapshot_windows", ""),
     ("snapshot_windows", ["hourly"]),
+    ("usage_interval_seconds", -1),
+    ("usage_interval_seconds", 301),
     ("usage_retention_days", 0),
     ("audit_retention_days", 3651),
     ("audit_archive_glacier_days", -1),

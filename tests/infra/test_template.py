@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.infra.resolved import Resolved, parsed
+from zae_limiter.core.sharding import wants_split
 from zae_limiter.infra import naming
 from zae_limiter.infra.options import LOG_RETENTION_DAYS, StackOptions, template_parameters
 from zae_limiter.infra.template import MOST_BYTES, limiter_template
@@ -125,6 +126,28 @@ class TestAggregator:
 
         assert ["REMOVE"] == expired["eventName"]
         assert {"type": ["Service"], "principalId": ["dynamodb.amazonaws.com"]} == expired["userIdentity"]
+
+    @pytest.mark.parametrize(("interval_s", "window_s"), [(0, 2), (1, 1), (60, 60), (300, 300)])
+    def test_records_wait_for_the_interval(self, interval_s: int, window_s: int) -> None:
+        """An interval of 0 is a window of 2 seconds: without a window, the function would run four times a second."""
+        source = resolved(usage_interval_seconds=interval_s).properties("AggregatorEventSource")
+
+        assert window_s == int(source["MaximumBatchingWindowInSeconds"])
+
+    def test_a_bucket_to_split_fills_a_batch_within_125_hundredths_of_a_second(self) -> None:
+        """So a long interval does not delay a split: a bucket that fills a batch more slowly is not split."""
+        source = resolved().properties("AggregatorEventSource")
+        slower = source["BatchSize"] / 1.25 - 1
+
+        assert not wants_split(slower, most_per_s=1_000, shard_count=1)
+        assert wants_split(slower + 1, most_per_s=1_000, shard_count=1)
+
+    @pytest.mark.parametrize(("interval_s", "age_ms"), [(0, "60000"), (60, "120000"), (300, "360000")])
+    def test_the_age_alarm_threshold_is_a_minute_above_the_interval(self, interval_s: int, age_ms: str) -> None:
+        """A record that waits for the interval is not late."""
+        stack = resolved(usage_interval_seconds=interval_s)
+
+        assert age_ms == stack.properties("AggregatorIteratorAgeAlarm")["Threshold"]
 
     def test_the_duration_alarm_threshold_is_a_share_of_the_timeout(self) -> None:
         stack = resolved(lambda_timeout=120, lambda_duration_threshold_pct=75)

@@ -111,6 +111,7 @@ class SimulatedTable:
         self.capabilities = BackendCapabilities(partition_writes_per_second=partitions.writes_per_s)
         self.tally = Tally()
         self.spurious_throttles = 0.0
+        self.on_change: Callable[[Key, Item | None, Item | None], None] | None = None
         self._clock = clock
         self._random = random
         self._partitions = partitions
@@ -149,7 +150,7 @@ class SimulatedTable:
             if not self._writes.spend([(operation.key.pk, 1)], self._clock.monotonic_s()):
                 self.tally.throttled += 1
                 return Throttled(partition=True)
-            outcome = self._items.write(operation)
+            outcome = self._changing([operation], lambda: self._items.write(operation))
             self.tally.refused += isinstance(outcome, Refused)
             return outcome
 
@@ -164,7 +165,7 @@ class SimulatedTable:
             if not self._writes.spend(costs, self._clock.monotonic_s()):
                 self.tally.transactions_throttled += 1
                 return Throttled()
-            return self._items.transact(operations)
+            return self._changing(operations, lambda: self._items.transact(operations))
 
         return await self._carry(carry_out)
 
@@ -173,6 +174,18 @@ class SimulatedTable:
 
     async def close(self) -> None:
         self._items.close()
+
+    def _changing(self, operations: Sequence[Operation], act: Callable[[], T]) -> T:
+        """Carry out operations, and report the items that they change, before and after."""
+        if self.on_change is None:
+            return act()
+        keys = [operation.key for operation in operations]
+        before = [dict(item) if item is not None else None for item in self._items.batch_get(keys)]
+        outcome = act()
+        for key, old, new in zip(keys, before, self._items.batch_get(keys), strict=True):
+            if old != new:
+                self.on_change(key, old, new)
+        return outcome
 
     async def _carry(self, act: Callable[[], T]) -> T:
         """Let a request travel, act, and let its answer travel back."""

@@ -129,6 +129,10 @@ class SyncRepositoryBuilder(Generic[R]):
         """Count usage in these windows, such as ``hourly,daily,monthly``."""
         return self._choose(snapshot_windows=windows)
 
+    def usage_interval_seconds(self, seconds: int) -> "SyncRepositoryBuilder[R]":
+        """Count usage about once per this many seconds; 0 counts it every 2 seconds."""
+        return self._choose(usage_interval_seconds=seconds)
+
     def usage_retention_days(self, days: int) -> "SyncRepositoryBuilder[R]":
         """Keep usage for this many days."""
         return self._choose(usage_retention_days=days)

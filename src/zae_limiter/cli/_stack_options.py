@@ -39,6 +39,13 @@ FLAGS = (
         "Protect the table from deletion.",
     ),
     Flag("snapshot_windows", "--snapshot-windows", USAGE, "Usage windows: hourly, daily, monthly.", "WINDOWS"),
+    Flag(
+        "usage_interval_seconds",
+        "--usage-interval-seconds",
+        USAGE,
+        "Count usage about this often; 0 counts it every 2 s.",
+        "SECONDS",
+    ),
     Flag("usage_retention_days", "--usage-retention-days", USAGE, "Days to keep usage.", "DAYS"),
     Flag("audit_retention_days", "--audit-retention-days", USAGE, "Days to keep audit events.", "DAYS"),
     Flag(

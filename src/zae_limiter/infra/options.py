@@ -33,6 +33,7 @@ FLAGS = {
 }
 NUMBERS = {
     "PitrRecoveryDays": "pitr_recovery_days",
+    "UsageIntervalSeconds": "usage_interval_seconds",
     "UsageRetentionDays": "usage_retention_days",
     "AuditRetentionDays": "audit_retention_days",
     "LambdaTimeout": "lambda_timeout",
@@ -42,8 +43,13 @@ NUMBERS = {
 }
 
 _MOST_DAYS = 3650
+_MOST_INTERVAL_S = 300
+"""The longest batching window of an event source mapping, in seconds."""
+_LATE_MS = 60_000
+"""How much older than the interval the last record of a batch may be without an alarm, in milliseconds."""
 _MOST_TAGS = 40
 _BOUNDS = {
+    "usage_interval_seconds": (0, _MOST_INTERVAL_S),
     "usage_retention_days": (1, _MOST_DAYS),
     "audit_retention_days": (1, _MOST_DAYS),
     "audit_archive_glacier_days": (1, _MOST_DAYS),
@@ -63,14 +69,17 @@ _TAG_TEXT = re.compile(r"[\w\s.:/=+@-]*")
 class StackOptions:
     """The options of a stack; every option has a default.
 
-    ``pitr_recovery_days`` is 0 to disable point-in-time recovery. ``permission_boundary`` is the
-    name or the ARN of a policy. The name formats contain ``{}`` where the name goes.
+    ``usage_interval_seconds`` is how long the aggregator collects changes before it counts them, 0
+    for as short as is sensible: 2 seconds. ``pitr_recovery_days`` is 0 to disable point-in-time
+    recovery. ``permission_boundary`` is the name or the ARN of a policy. The name formats contain
+    ``{}`` where the name goes.
 
     Raises:
         ValidationError: An option is invalid or conflicts with another; the message says what to do.
     """
 
     snapshot_windows: str = "hourly,daily"
+    usage_interval_seconds: int = 60
     usage_retention_days: int = 90
     audit_retention_days: int = 90
     enable_aggregator: bool = True
@@ -134,6 +143,7 @@ def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
         **{parameter: str(getattr(options, option)) for parameter, option in NUMBERS.items()},
         "SnapshotWindows": ",".join(windows(options.snapshot_windows)),
         "DurationAlarmThresholdMs": str(options.lambda_timeout * options.lambda_duration_threshold_pct * 10),
+        "IteratorAgeAlarmThresholdMs": str(options.usage_interval_seconds * 1000 + _LATE_MS),
         "RoleNamePrefix": role_prefix,
         "RoleNameSuffix": role_suffix,
         "PolicyNamePrefix": policy_prefix,
