@@ -27,13 +27,13 @@ from zae_limiter.core.location import (
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord, check_client, check_schema, unknown_kind
-from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions
 from zae_limiter.runtime.aio import Parallel
 from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.memory import MemoryTable
 
 if TYPE_CHECKING:
     from zae_limiter._async.dynamodb_table import CallMeter
+    from zae_limiter.infra.given_options import GivenOptions
 
 _WAITS = Pauses(0.005, 0.005)
 
@@ -42,7 +42,8 @@ _WAITS = Pauses(0.005, 0.005)
 class Opening:
     """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given.
 
-    ``stack_options`` are the options of the stack that the caller set. ``meter`` counts the calls to DynamoDB.
+    ``stack_options`` are the options of the stack that the caller set, None if it set none. ``meter`` counts the calls
+    to DynamoDB.
     """
 
     location: Location
@@ -50,7 +51,7 @@ class Opening:
     clock: Clock
     random: Random
     session: Any = None
-    stack_options: GivenOptions = KEEP_ALL
+    stack_options: "GivenOptions | None" = None
     meter: "CallMeter | None" = None
 
     async def namespace_id(self, client: Client, name: str) -> str:

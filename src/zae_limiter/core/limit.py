@@ -1,6 +1,5 @@
 """Define limits: how many tokens a bucket holds, and how fast they refill."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -178,5 +177,8 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
 
 def digest(limits: Sequence[Limit]) -> str:
     """Return a short text that depends on the limits but not on their order."""
+    # Imported here: it loads OpenSSL, and only limits that are passed to a call have a digest.
+    from hashlib import blake2b
+
     lines = sorted(f"{one.name} {one.capacity} {one.refill_amount} {one.refill_period_seconds}" for one in limits)
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+    return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
