@@ -17,7 +17,7 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 DEADLINE_S = 0.2
 TRIES = 20
 KINDS = [Interrupt, KeyInterrupt]
-FILES = ["_async/limiter/write_batcher.py", "runtime/aio.py"]
+FILES = ["_async/limiter/write_batcher.py", "runtime/tasks.py"]
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

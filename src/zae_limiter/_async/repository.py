@@ -5,6 +5,7 @@ import os
 from random import Random
 from typing import TYPE_CHECKING, Any, Unpack
 
+import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import AdminVerbs
 from zae_limiter._async.open import Opening, located, open_scope
 from zae_limiter._async.protocol import ScopedRepository
@@ -23,7 +24,7 @@ from zae_limiter.core.location import (
 from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
-from zae_limiter.runtime.aio import Parallel, ParallelMode
+from zae_limiter.runtime.aio import ParallelMode
 from zae_limiter.schema.config_item import system_place
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Repository(ScopedRepository, AdminVerbs, Closable):
         )
         chosen = choose_url(url, os.environ)
         opening = Opening(located(chosen.url), settings, clock or SystemClock(), random or Random(), session)
-        opened = cls(await open_scope(opening, Parallel(parallel_mode), namespace))
+        opened = cls(await open_scope(opening, runtime.Parallel(parallel_mode), namespace))
         _log.info("Opened %s, because %s", repr(opened), chosen.reason)
         return opened
 

@@ -17,12 +17,12 @@ from zae_limiter.core.location import selecting_options, stack_of
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import UPGRADE, VersionRecord
 from zae_limiter.process import renew_in_copies
-from zae_limiter.runtime.threads import Parallel
 from zae_limiter.schema.bucket_item import BIRTH_BITS
 from zae_limiter.schema.bucket_writes import Signature
 
 if TYPE_CHECKING:
     from zae_limiter.infra.given_options import GivenOptions
+    from zae_limiter.runtime.threads import Parallel
 
 _NONCE_BITS = 60
 _SEED_BYTES = 32
@@ -90,7 +90,7 @@ class Client(Closable):
     clock: Clock
     random: Random
     settings: Settings
-    parallel: Parallel
+    parallel: "Parallel"
     location: str
     nonces: "Nonces"
     caches: dict[str, NamespaceCaches] = field(default_factory=dict)
