@@ -4,7 +4,6 @@ Each state change is a function from a namespace to a namespace. ``store/namespa
 them.
 """
 
-from base64 import urlsafe_b64encode
 from enum import StrEnum
 
 from zae_limiter.core.errors import NamespaceStateError, ValidationError
@@ -79,6 +78,9 @@ def make_namespace_id(random_bytes: bytes) -> str:
 
     It never starts with ``-``, because a command line would parse that as an option.
     """
+    # Imported here, because few processes create a namespace.
+    from base64 import urlsafe_b64encode
+
     text = urlsafe_b64encode(random_bytes[:_RANDOM_BYTES]).rstrip(b"=").decode()
     return f"0{text[1:]}" if text.startswith("-") else text
 
