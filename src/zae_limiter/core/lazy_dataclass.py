@@ -7,8 +7,8 @@ those of the standard library, because fields are set through their slots.
 
 The classes behave like those of the standard library, whose ``fields``, ``asdict``, ``replace`` and
 ``dataclass`` accept them, also as bases. Type checkers see the functions of the standard library.
-Only what this package uses is supported: every class has slots, bases are ordinary classes or made
-here, and there is no ``ClassVar`` and no ``InitVar``.
+Only what this package uses is supported. Every class has slots, and no base is made by the standard
+library. There is no ``ClassVar`` and no ``InitVar``.
 """
 
 import sys

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import asdict, dataclass, fields
+from zae_limiter.core.lazy_dataclass import dataclass, fields
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
 
 MAX_LIMITS = 32
@@ -123,7 +123,13 @@ class Limit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limit as a dictionary, ready for JSON."""
-        return asdict(self)
+        # Not `asdict`, which imports the dataclasses of the standard library.
+        return {
+            "name": self.name,
+            "capacity": self.capacity,
+            "refill_amount": self.refill_amount,
+            "refill_period_seconds": self.refill_period_seconds,
+        }
 
     @property
     def refill_rate(self) -> float:

@@ -158,10 +158,11 @@ def shown_name(url: str) -> str:
 
 def stack_of(url: str) -> str | None:
     """Return the name of the stack of a valid URL, None for a file or memory."""
+    if _scheme(url) != "dynamodb":
+        return None
     from urllib.parse import urlsplit
 
-    parts = urlsplit(url)
-    return parts.netloc if parts.scheme == "dynamodb" else None
+    return urlsplit(url).netloc
 
 
 def selecting_options(url: str) -> str:

@@ -2,8 +2,9 @@
 
 `runtime.threads` has the same names for the synchronous tree. Both modules are written by hand.
 
-The names that need asyncio are in `runtime.tasks`, and imported on first use, as the public names are. Importing
-asyncio costs more CPU than importing the limiter, and a process may import a limiter that it does not run.
+The names that need asyncio are in `runtime.tasks` and `runtime.later`. They are imported on first use, as the public
+names are. Otherwise asyncio would be a third of the CPU time of importing the async limiter, which a process may import
+without running it.
 """
 
 import _thread
@@ -14,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 
 if TYPE_CHECKING:
+    from zae_limiter.runtime.later import Later as Later
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
-    from zae_limiter.runtime.tasks import Later as Later
     from zae_limiter.runtime.tasks import Lock as Lock
     from zae_limiter.runtime.tasks import Parallel as Parallel
     from zae_limiter.runtime.tasks import Slot as Slot
@@ -29,23 +30,26 @@ if TYPE_CHECKING:
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
-_OF_TASKS = frozenset(
-    {
-        "Background",
-        "Completable",
-        "Later",
-        "Lock",
-        "Parallel",
-        "Slot",
-        "finish",
-        "finish_in_place",
-        "in_thread",
-        "shared",
-        "sleep",
-        "within",
-    }
-)
-"""The names that `runtime.tasks` defines."""
+_MODULES = {
+    "Later": "later",
+    **dict.fromkeys(
+        (
+            "Background",
+            "Completable",
+            "Lock",
+            "Parallel",
+            "Slot",
+            "finish",
+            "finish_in_place",
+            "in_thread",
+            "shared",
+            "sleep",
+            "within",
+        ),
+        "tasks",
+    ),
+}
+"""The modules of the names that need asyncio."""
 
 Ts = TypeVarTuple("Ts")
 
@@ -97,9 +101,9 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import a name that needs asyncio on first use."""
-        if name not in _OF_TASKS:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module("zae_limiter.runtime.tasks"), name)
+        value = getattr(import_module(f"zae_limiter.runtime.{_MODULES[name]}"), name)
         # Python calls this function only for missing names, so a stored name is looked up once.
         globals()[name] = value
         return value
