@@ -128,7 +128,7 @@ def installed(name: str, source: Path, *, again: bool) -> Path:
 
 def exported(commit: str) -> Path:
     """Return a folder with the files of a commit."""
-    folder = VERSIONS / f"{commit[:12]}-source"
+    folder = VERSIONS / f"{commit}-source"
     if not folder.exists():
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -164,13 +164,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def both_installed(revision: str) -> tuple[Path, Path, str]:
+    """Return the Python of this tree, that of another revision, and its short commit."""
+    commit = commit_of(revision)[:12]
+    theirs = installed(commit, exported(commit), again=False)
+    return installed("this", ROOT, again=True), theirs, commit
+
+
 def main() -> None:
     options = arguments()
-    commit = commit_of(options.against)
-    theirs = installed(commit[:12], exported(commit), again=False)
-    ours = installed("this", ROOT, again=True)
+    ours, theirs, commit = both_installed(options.against)
     what = "bytecode instructions" if options.opcodes else "CPU microseconds"
-    print(f"This tree against {commit[:12]}: {what} per call, {options.rounds} rounds of new processes", flush=True)
+    print(f"This tree against {commit}: {what} per call, {options.rounds} rounds of new processes", flush=True)
     rounds = []
     for number in range(options.rounds):
         pair = [(ours, 0), (theirs, 1)]

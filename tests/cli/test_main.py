@@ -88,7 +88,7 @@ class TestHelp:
     def test_the_help_of_data_commands_imports_no_limiter(self):
         """The limiter is imported when it is needed. Shell completion loads a group at every key press."""
         heavy = ("rich", "sqlite3", "asyncio", "botocore", "zae_limiter._async", "zae_limiter._sync")
-        groups = ("acquire", "available", "system", "resource", "entity", "namespace", "audit")
+        groups = ("acquire", "available", "system", "resource", "entity", "namespace", "audit", "deploy", "status")
         script = (
             f"import sys\nfrom zae_limiter.cli import COMMANDS\nfor name in {groups!r}: COMMANDS[name].load()\n"
             f"print('loaded:', *[name for name in {heavy!r} if name in sys.modules])"

@@ -4,6 +4,12 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import pydoc
+import sys
+import threading
+import typing
+import weakref
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import pytest
@@ -84,6 +90,26 @@ class PlainSpace(Space):
     """An ordinary subclass."""
 
 
+@dataclasses.dataclass(frozen=True)
+class StandardSpace(Space):
+    """A subclass that the standard library makes, as a user's may be."""
+
+    label: str = "a"
+
+
+def new_class() -> Any:
+    """Return a class of which no method was used."""
+
+    @lazy_dataclass.dataclass(frozen=True, slots=True)
+    class New:
+        """A new class."""
+
+        x: int
+        tags: list[str] = lazy_dataclass.field(default_factory=list)
+
+    return New
+
+
 def standard(cls: Any) -> Any:
     """Return the class that the standard library makes of the same body."""
     options = {"frozen": cls is not Pair and cls is not Identity and cls is not Empty}
@@ -142,9 +168,10 @@ class TestLikeTheStandardLibrary:
         assert (standard(cls).__hash__ is None) == (cls.__hash__ is None)
 
     @pytest.mark.parametrize("cls", CLASSES)
-    def test_fields_have_the_parameters_of_their_class(self, cls):
+    def test_fields_and_parameters_are_those_of_a_standard_dataclass(self, cls):
         """A class of the standard library can inherit, because it finds whether its base is frozen."""
-        assert standard(cls).__dataclass_params__.frozen == cls.__dataclass_params__.frozen
+        wanted, found = standard(cls).__dataclass_params__, cls.__dataclass_params__
+        assert repr(wanted) == repr(found)
         assert [field.name for field in dataclasses.fields(standard(cls))] == [
             field.name for field in lazy_dataclass.fields(cls)
         ]
@@ -262,3 +289,115 @@ class TestReplace:
         pair.left = pair
 
         assert "Pair(left=..., right=2, seen=[], kind='pair')" == repr(pair)
+
+
+class TestSubclassOfTheStandardLibrary:
+    """Users may add fields with the decorator of the standard library."""
+
+    def test_constructor_and_fields_include_those_of_the_base(self):
+        """Inherited fields come first."""
+        made = StandardSpace(1, label="b")
+
+        assert "StandardSpace(x=1, y=20, tags=[], z=3, label='b')" == repr(made)
+        assert ["x", "y", "tags", "z", "label"] == [field.name for field in dataclasses.fields(made)]
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            made.label = "c"
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+    def test_copies_keep_added_fields(self, copied):
+        """The state of an instance has the fields of the subclass."""
+        value = StandardSpace(1, label="b")
+
+        assert value == copied(value)
+
+    @pytest.mark.parametrize("replace", [lazy_dataclass.replace, dataclasses.replace])
+    def test_replace_keeps_added_fields(self, replace):
+        """Fields that are not changed are taken over."""
+        assert StandardSpace(5, label="b") == replace(StandardSpace(1, label="b"), x=5)
+
+    def test_subclass_that_is_not_frozen_raises(self):
+        """It could change fields of its frozen base."""
+        with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+            dataclasses.dataclass(type("Loose", (Point,), {}))
+
+
+class TestFirstUse:
+    """The first use may be any."""
+
+    def test_first_use_by_many_threads_gives_equal_instances(self):
+        """Threads may compile the same method at the same time."""
+        made: list[Any] = []
+        for _ in range(20):
+            cls, start = new_class(), threading.Barrier(4)
+
+            def make(cls: Any = cls, start: threading.Barrier = start) -> None:
+                start.wait()
+                made.append(cls(1) == cls(1))
+
+            threads = [threading.Thread(target=make) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        assert [True] * 80 == made
+
+    def test_first_use_by_a_subclass_is_that_of_the_class(self):
+        """super() finds the method before it is compiled."""
+        cls = new_class()
+
+        class Child(cls):
+            def __init__(self) -> None:
+                super().__init__(7)
+
+        assert (7, 8) == (Child().x, cls(8).x)
+
+    def test_first_use_after_its_module_was_removed_succeeds(self, monkeypatch):
+        """Test tools remove modules, and instances of their classes live on."""
+        module = ModuleType("removed_module")
+        monkeypatch.setitem(sys.modules, "removed_module", module)
+        text = "@dataclass(frozen=True, slots=True)\nclass Left:\n    x: int\n"
+        exec(text, vars(module) | {"dataclass": lazy_dataclass.dataclass}, vars(module))
+        monkeypatch.delitem(sys.modules, "removed_module")
+
+        assert "Left(x=1)" == repr(module.Left(1))
+        assert "removed_module" == module.Left.__init__.__module__
+
+    def test_help_shows_the_constructor_and_its_factories(self):
+        """It looks like a class of the standard library, without the address of an object."""
+        shown = pydoc.plain(pydoc.render_doc(new_class()))
+
+        assert "New(x: int, tags: list[str] = <factory>) -> None" in shown
+        assert "CompiledMethod" not in shown
+
+    def test_type_hints_of_the_constructor_are_those_of_the_fields(self):
+        """Frameworks build forms and parsers from them."""
+        assert {"x": int, "tags": list[str], "return": type(None)} == typing.get_type_hints(new_class().__init__)
+
+    def test_hash_does_not_use_a_name_of_its_module(self, monkeypatch):
+        """A module may define a function with the name of a builtin."""
+        monkeypatch.setitem(globals(), "hash", lambda _: "not a number")
+
+        assert isinstance({Named(first="a"): 1}, dict)
+
+
+class TestOtherProtocols:
+    def test_pattern_matches_by_position_and_by_name(self):
+        """Positions are those of the fields."""
+        match Space(1, z=9):
+            case Space(x, y, _, z=z):
+                found = (x, y, z)
+
+        assert (1, 20, 9) == found
+
+    @pytest.mark.parametrize("cls", CLASSES)
+    def test_weak_references_are_those_of_a_standard_dataclass(self, cls):
+        """Slots leave no room for them."""
+        assert (standard(cls).__weakrefoffset__ > 0) == (cls.__weakrefoffset__ > 0)
+        with pytest.raises(TypeError, match="weak reference"):
+            weakref.ref(Point(1))
+
+    @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+    def test_frozen_instance_survives_every_pickle_protocol(self, protocol):
+        """Queues and process pools choose the protocol."""
+        assert Space(1, tags=["a"]) == pickle.loads(pickle.dumps(Space(1, tags=["a"]), protocol))

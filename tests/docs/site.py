@@ -14,7 +14,15 @@ from tests.docs.pages import ROOT
 from tools.site_hooks import BORROWED
 
 BUILT = ROOT / "site"
-SOURCES = ("docs", "src", "mkdocs.yml", "tools/site_hooks.py", ".engines/mermaid", *BORROWED)
+SOURCES = (
+    "docs",
+    "src",
+    "mkdocs.yml",
+    "tools/griffe_dataclasses.py",
+    "tools/site_hooks.py",
+    ".engines/mermaid",
+    *BORROWED,
+)
 
 
 @functools.cache

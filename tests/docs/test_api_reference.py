@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,14 @@ def public_functions(module: Any) -> list[str]:
     ]
 
 
+def shown_constructors(page: str, name: str) -> list[list[str]]:
+    """Return the parameters of the constructors of a class on a page, in the order in which they are shown."""
+    heading = rf'id="zae_limiter\.{name}" class="doc doc-heading">.*?</h\d>'
+    signatures = re.findall(rf'{heading}\s*<div class="doc-signature[^>]*>(.*?)</div>', page, re.DOTALL)
+    texts = [re.sub(r"<[^>]+>", "", signature) for signature in signatures]
+    return [re.findall(r"[(,]\s*(?!lambda)(\w+):", text) for text in texts]
+
+
 class TestReferenceIsComplete:
     """Every public name is on a page of the reference."""
 
@@ -99,6 +108,15 @@ class TestReferenceIsComplete:
 
         assert choices
         assert [] == [choice for choice in choices if f"zae_limiter.{choice}" not in documented]
+
+    @pytest.mark.parametrize("name", [name for name, kind in CLASSES.items() if is_dataclass(kind)])
+    def test_every_constructor_of_a_dataclass_is_shown(self, name):
+        """A user who makes a value can see its fields."""
+        pages = [page.read_text(encoding="utf-8") for page in (built() / "api").rglob("*.html")]
+
+        assert [list(inspect.signature(CLASSES[name]).parameters)] == [
+            parameters for page in pages for parameters in shown_constructors(page, name)
+        ]
 
     def test_every_bucket_function_is_documented(self, documented):
         """The pure functions are public in their module."""

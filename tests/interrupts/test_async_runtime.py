@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-import zae_limiter.runtime.aio as runtime
 from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
 from zae_limiter.aws.shared_call import SharedCall
+from zae_limiter.runtime import tasks
 from zae_limiter.runtime.aio import Lock, Parallel, Slot, finish, finish_in_place, shared, within
 
 KINDS = [Interrupt, KeyInterrupt]
+TASKS = "runtime/tasks.py"
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -19,7 +20,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def short_looks(monkeypatch):
-    monkeypatch.setattr(runtime, "_LOOK_S", 0.02)
+    monkeypatch.setattr(tasks, "_LOOK_S", 0.02)
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ WAITS = {
 def test_wait_interrupted_at_any_bytecode_ends(loop, name, kind):
     """It also ends if the callback is interrupted that was to end it."""
     count = 0
-    for _, _ in every_interrupt(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
+    for _, _ in every_interrupt(lambda: None, lambda _: run(loop, WAITS[name]()), TASKS, kind):
         count += 1
         wait_for_all(loop)
 
@@ -74,7 +75,7 @@ def test_wait_interrupted_at_any_bytecode_ends(loop, name, kind):
 def test_wait_interrupted_at_any_bytecode_lets_its_loop_shut_down(name, kind):
     """Cancelled callers wait for the end of their calls, so these must end."""
     with quiet_loop() as loop:
-        for _, _ in every_interrupt(lambda: None, lambda _: run(loop, WAITS[name]()), "runtime/aio.py", kind):
+        for _, _ in every_interrupt(lambda: None, lambda _: run(loop, WAITS[name]()), TASKS, kind):
             for task in asyncio.all_tasks(loop):
                 task.cancel()
             wait_for_all(loop)
@@ -91,7 +92,7 @@ def test_lock_whose_holder_is_interrupted_at_any_bytecode_is_released(loop, kind
     async def hold_beside_another(lock):
         await asyncio.gather(*(asyncio.create_task(hold(lock)) for _ in range(3)), return_exceptions=True)
 
-    for lock, where in every_interrupt(Lock, lambda lock: run(loop, hold_beside_another(lock)), "runtime/aio.py", kind):
+    for lock, where in every_interrupt(Lock, lambda lock: run(loop, hold_beside_another(lock)), TASKS, kind):
         wait_for_all(loop)
         assert run(loop, hold(lock)).done(), where
         assert not lock.locked(), where

@@ -6,18 +6,18 @@ from collections import Counter
 
 import pytest
 
-import zae_limiter.runtime.aio as runtime
 from tests.interrupts.interrupt_at import Interrupt, KeyInterrupt, every_interrupt
 from tests.interrupts.loops import quiet_loop, run, wait_for_all
 from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
 from tests.limiter_async.write_batchers import Number, NumberBatcher
 from zae_limiter._async.limiter import write_batcher as batcher_module
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.runtime import tasks
 
 DEADLINE_S = 0.2
 TRIES = 20
 KINDS = [Interrupt, KeyInterrupt]
-FILES = ["_async/limiter/write_batcher.py", "runtime/aio.py"]
+FILES = ["_async/limiter/write_batcher.py", "runtime/tasks.py"]
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -36,7 +36,7 @@ class ShortDeadline(Number):
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch):
     monkeypatch.setattr(batcher_module, "_GRACE_S", 0.05)
-    monkeypatch.setattr(runtime, "_LOOK_S", 0.02)
+    monkeypatch.setattr(tasks, "_LOOK_S", 0.02)
 
 
 @pytest.fixture

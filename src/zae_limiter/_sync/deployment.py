@@ -23,7 +23,7 @@ from zae_limiter.core.version import (
     compare,
     may_replace,
 )
-from zae_limiter.infra.given_options import GivenOptions
+from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions
 from zae_limiter.runtime.threads import Parallel
 
 if TYPE_CHECKING:
@@ -37,9 +37,13 @@ _DEADLINE_S = 30.0
 
 
 def deploy_stack(
-    location: DynamoLocation, options: GivenOptions, listener: "StackListener | None" = None, *, session: Any = None
+    location: DynamoLocation,
+    options: GivenOptions | None,
+    listener: "StackListener | None" = None,
+    *,
+    session: Any = None,
 ) -> None:
-    """Create the stack of a limiter, or update it to these options and this version.
+    """Create the stack of a limiter, or update it to these options, if any, and to this version.
 
     Raises:
         ValidationError: An option is invalid, or contradicts another one.
@@ -47,7 +51,7 @@ def deploy_stack(
         InfrastructureError: The deployment failed; the error says why.
     """
     opening = Opening(location, make_settings(deadline_s=_DEADLINE_S), SystemClock(), Random(), session)
-    DeploymentPlan(opening, location, FunctionUpdate.ON_AWS).provide(options, listener)
+    DeploymentPlan(opening, location, FunctionUpdate.ON_AWS).provide(options or KEEP_ALL, listener)
 
 
 def delete_stack(

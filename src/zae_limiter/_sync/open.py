@@ -1,7 +1,6 @@
 """Opens the table of a URL, and a namespace in it."""  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -27,13 +26,13 @@ from zae_limiter.core.location import (
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import VersionRecord, check_client, check_schema, unknown_kind
-from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions
-from zae_limiter.runtime.threads import Parallel
 from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.memory import MemoryTable
 
 if TYPE_CHECKING:
     from zae_limiter._sync.dynamodb_table import CallMeter
+    from zae_limiter.infra.given_options import GivenOptions
+    from zae_limiter.runtime.threads import Parallel
 
 _WAITS = Pauses(0.005, 0.005)
 
@@ -42,7 +41,8 @@ _WAITS = Pauses(0.005, 0.005)
 class Opening:
     """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given.
 
-    ``stack_options`` are the options of the stack that the caller set. ``meter`` counts the calls to DynamoDB.
+    ``stack_options`` are the options of the stack that the caller set, None if it set none. ``meter`` counts the calls
+    to DynamoDB.
     """
 
     location: Location
@@ -50,7 +50,7 @@ class Opening:
     clock: Clock
     random: Random
     session: Any = None
-    stack_options: GivenOptions = KEEP_ALL
+    stack_options: "GivenOptions | None" = None
     meter: "CallMeter | None" = None
 
     def namespace_id(self, client: Client, name: str) -> str:
@@ -97,7 +97,7 @@ def located(url: str | None) -> Location:
 
 def open_scope(
     opening: Opening,
-    parallel: Parallel,
+    parallel: "Parallel",
     namespace: str,
     prepare: Callable[[Client, VersionRecord | None], None] | None = None,
 ) -> Scope:
@@ -119,7 +119,7 @@ def open_scope(
     return client.under(record).scope(namespace, namespace_id)
 
 
-def open_client(opening: Opening, parallel: Parallel) -> Client:
+def open_client(opening: Opening, parallel: "Parallel") -> Client:
     """Open the table and return a client for it."""
     table: Table
     match opening.location:
@@ -194,4 +194,4 @@ def default_path() -> str:
     """Return the path of the default file."""
     from platformdirs import user_data_path
 
-    return str(Path(user_data_path("zae-limiter", appauthor=False)) / "limiter.db")
+    return str(user_data_path("zae-limiter", appauthor=False) / "limiter.db")

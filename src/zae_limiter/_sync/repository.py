@@ -5,9 +5,8 @@ import os
 from random import Random
 from typing import TYPE_CHECKING, Any, Unpack
 
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.admin import AdminVerbs
-from zae_limiter._sync.builder import SyncRepositoryBuilder
-from zae_limiter._sync.deployment import delete_stack, deploy_stack
 from zae_limiter._sync.open import Opening, located, open_scope
 from zae_limiter._sync.protocol import ScopedRepository
 from zae_limiter._sync.store.namespaces import NamespaceStore
@@ -25,10 +24,11 @@ from zae_limiter.core.location import (
 from zae_limiter.core.names import check_namespace
 from zae_limiter.core.settings import make_settings
 from zae_limiter.core.status import BackendCapabilities, OnUnavailable
-from zae_limiter.runtime.threads import Parallel, ParallelMode
+from zae_limiter.runtime.threads import ParallelMode
 from zae_limiter.schema.config_item import system_place
 
 if TYPE_CHECKING:
+    from zae_limiter._sync.builder import SyncRepositoryBuilder
     from zae_limiter._sync.deprecated import Named
     from zae_limiter.infra.stack import StackListener
 
@@ -112,7 +112,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         )
         chosen = choose_url(url, os.environ)
         opening = Opening(located(chosen.url), settings, clock or SystemClock(), random or Random(), session)
-        opened = cls(open_scope(opening, Parallel(parallel_mode), namespace))
+        opened = cls(open_scope(opening, runtime.Parallel(parallel_mode), namespace))
         _log.info("Opened %s, because %s", repr(opened), chosen.reason)
         return opened
 
@@ -144,6 +144,9 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             InfrastructureError: There are no credentials, or the configuration cannot be used.
             VersionError: The table has another schema or requires a newer client, or the aggregator is too old.
         """
+        # Imported here, because a process that limits in memory or in a file does not need it.
+        from zae_limiter._sync.builder import SyncRepositoryBuilder
+
         place = DynamoLocation(name, region, endpoint_url)
         builder: SyncRepositoryBuilder[SyncRepository] = SyncRepositoryBuilder(place, cls, parallel_mode, session)
         builder.namespace(namespace).config_cache_ttl(config_cache_ttl).auto_update(auto_update).deadline_s(deadline_s)
@@ -161,6 +164,9 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         session: Any = None,
     ) -> "SyncRepositoryBuilder[SyncRepository]":
         """Configure a limiter on DynamoDB; ``build()`` then deploys and opens it."""
+        # Imported here, because a process that limits in memory or in a file does not need it.
+        from zae_limiter._sync.builder import SyncRepositoryBuilder
+
         return SyncRepositoryBuilder(DynamoLocation(name, region, endpoint_url), cls, parallel_mode, session)
 
     def ensure_infrastructure(self) -> None:
@@ -187,6 +193,9 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             VersionError: The table has another schema or requires a newer client; nothing was changed.
             InfrastructureError: The deployment failed; the error says why, and what to do.
         """
+        # Imported here, because a process that only limits does not deploy.
+        from zae_limiter._sync.deployment import deploy_stack
+
         location = self._deployed("create_stack", "it needs no stack, because opening it creates it")
         client = self._scope.client
         deploy_stack(location, client.stack_options, listener, session=client.session)
@@ -202,6 +211,9 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             RepositoryClosedError: The repository is closed.
             StackOperationError: The stack is protected, or the deletion failed; the error says why.
         """
+        # Imported here, because a process that only limits does not deploy.
+        from zae_limiter._sync.deployment import delete_stack
+
         location = self._deployed("delete_stack", "close it, and delete its file if it has one")
         client = self._scope.client
         delete_stack(location, keep_archive=keep_archive, listener=listener, session=client.session)

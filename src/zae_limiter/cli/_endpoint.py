@@ -1,8 +1,6 @@
 """Report a local AWS that does not run, to a command whose environment leads there."""
 
 import os
-import socket
-from urllib.parse import urlsplit
 
 import click
 
@@ -25,6 +23,8 @@ def stopped_endpoint_line() -> str | None:
     variable = variable_with(endpoint_url, os.environ)
     if variable is None or not is_local(endpoint_url) or _answers(endpoint_url):
         return None
+    from urllib.parse import urlsplit
+
     from zae_limiter.infra.local import DEFAULT_PORT
 
     port = urlsplit(endpoint_url).port
@@ -37,6 +37,10 @@ def stopped_endpoint_line() -> str | None:
 
 def _answers(endpoint_url: str) -> bool:
     """Return whether a server accepts connections."""
+    # Imported here, because only a failed command asks.
+    import socket
+    from urllib.parse import urlsplit
+
     place = urlsplit(endpoint_url)
     try:
         with socket.create_connection((place.hostname or "", place.port or 80), timeout=_CONNECT_S):

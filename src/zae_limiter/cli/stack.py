@@ -1,12 +1,14 @@
-"""Define ``zae-limiter deploy, delete, status, list``: manage stacks of limiters."""
+"""Define ``zae-limiter deploy, delete, status, list``: manage stacks of limiters.
+
+The commands import the AWS clients themselves, because their help does not need them.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zae_limiter.cli._confirm import require_consent
-from zae_limiter.cli._deploying import Deployed, begin_deployment, deploy_limiter, steps_shown
 from zae_limiter.cli._failures import UNAVAILABLE
 from zae_limiter.cli._files import in_bytes
 from zae_limiter.cli._help import SectionedCommand, examples, section
@@ -23,14 +25,17 @@ from zae_limiter.cli._place import (
     target_options,
 )
 from zae_limiter.cli._stack_options import explained_in_flags, shown_option, shown_value, stack_options
-from zae_limiter.cli._status import DeployedStatus, look
 from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.location import selecting_options
 from zae_limiter.core.names import check_stack_name
-from zae_limiter.infra.discovery import LimiterInfo, list_limiters
 from zae_limiter.infra.given_options import GivenOptions
-from zae_limiter.infra.stack import Stack
-from zae_limiter.infra.stack_state import Deletion
+
+if TYPE_CHECKING:
+    from zae_limiter.cli._deploying import Deployed
+    from zae_limiter.cli._status import DeployedStatus
+    from zae_limiter.infra.discovery import LimiterInfo
+    from zae_limiter.infra.stack import Stack
+    from zae_limiter.infra.stack_state import Deletion
 
 DEPLOY = (
     "zae-limiter deploy --name my-app --region us-east-1",
@@ -77,6 +82,8 @@ def deploy(place: StoreLocation, given: GivenOptions, wait: bool, as_json: bool)
     An existing stack is updated to these options and this version. It keeps the options that you
     omit; a new stack has their default. The changes are printed.
     """
+    from zae_limiter.cli._deploying import begin_deployment, deploy_limiter, steps_shown
+
     check_stack_name(place.name, "name")
     with explained_in_flags(), steps_shown(f"Deploying {place.name}") as hear:
         done = deploy_limiter(place, given, hear) if wait else begin_deployment(place, given, hear)
@@ -94,6 +101,9 @@ def deploy(place: StoreLocation, given: GivenOptions, wait: bool, as_json: bool)
 @json_option
 def delete(place: StoreLocation, yes: bool, wait: bool, delete_archive: bool, as_json: bool) -> None:
     """Delete the stack of a limiter with its table and all data. Archived audit events are kept."""
+    from zae_limiter.cli._deploying import steps_shown
+    from zae_limiter.infra.stack import Stack
+
     if delete_archive and not wait:
         raise click.UsageError("--delete-archive needs --wait, because the archive is deleted after the stack")
     stack = Stack(place.name, place.region.clients())
@@ -112,6 +122,8 @@ def delete(place: StoreLocation, yes: bool, wait: bool, delete_archive: bool, as
 @json_option
 def status(target: Target, as_json: bool) -> None:
     """Show the status of a limiter: its health, versions and size, and the outputs of its stack."""
+    from zae_limiter.cli._status import look
+
     require_database(target)
     announce(target)
     with working("Reading the status"):
@@ -130,20 +142,22 @@ def status(target: Target, as_json: bool) -> None:
 @json_option
 def list_deployed(region: Region, as_json: bool) -> None:
     """List the limiters that are deployed in a region."""
+    from zae_limiter.infra.discovery import list_limiters
+
     clients = region.clients()
     with working("Listing the limiters"):
         found = list_limiters(clients)
     print_limiters(found, clients.region, as_json)
 
 
-def what_is_lost(place: StoreLocation, stack: Stack) -> str:
+def what_is_lost(place: StoreLocation, stack: "Stack") -> str:
     """Return the question before a limiter is deleted, with the number of its items."""
     facts = stack.table_facts()
     holding = "" if facts is None else f" and the {facts.item_count} items in its table"
     return f"Delete {place.name} in {place.resolved().region.name}{holding}?"
 
 
-def print_deployed(place: StoreLocation, done: Deployed, as_json: bool) -> None:
+def print_deployed(place: StoreLocation, done: "Deployed", as_json: bool) -> None:
     """Print the changed options and the outputs of the stack, and how to use or finish the limiter."""
     if as_json:
         print_json(deployed_facts(place, done))
@@ -160,7 +174,7 @@ def print_deployed(place: StoreLocation, done: Deployed, as_json: bool) -> None:
     print_note(next_command(place, done))
 
 
-def deployed_facts(place: StoreLocation, done: Deployed) -> dict[str, Any]:
+def deployed_facts(place: StoreLocation, done: "Deployed") -> dict[str, Any]:
     """Return the data of a deployment, ready for JSON."""
     changes = [{"option": one.option, "old": _plain(one.old), "new": _plain(one.new)} for one in done.changes or ()]
     return {
@@ -173,7 +187,7 @@ def deployed_facts(place: StoreLocation, done: Deployed) -> dict[str, Any]:
     }
 
 
-def next_command(place: StoreLocation, done: Deployed) -> str:
+def next_command(place: StoreLocation, done: "Deployed") -> str:
     """Return how to use a deployed limiter, or how to finish one that is still being deployed."""
     options = selecting_options(place.url)
     if done.is_complete:
@@ -184,7 +198,7 @@ def next_command(place: StoreLocation, done: Deployed) -> str:
     )
 
 
-def print_deleted(place: StoreLocation, done: Deletion, waited: bool, as_json: bool) -> None:
+def print_deleted(place: StoreLocation, done: "Deletion", waited: bool, as_json: bool) -> None:
     """Print what was deleted, or is being deleted, and what was kept."""
     if as_json:
         facts = {"deleted": done.existed, "archive_kept": done.archive_kept}
@@ -198,7 +212,7 @@ def print_deleted(place: StoreLocation, done: Deletion, waited: bool, as_json: b
         print_note(f"Its archived audit events are kept in the bucket {done.archive_kept}.")
 
 
-def print_standing(standing: DeployedStatus, as_json: bool) -> None:
+def print_standing(standing: "DeployedStatus", as_json: bool) -> None:
     """Print the status of a limiter."""
     found = standing.status
     if as_json:
@@ -214,7 +228,7 @@ def print_standing(standing: DeployedStatus, as_json: bool) -> None:
         print_note(f"Its stack is unknown: {standing.unknown}")
 
 
-def status_rows(standing: DeployedStatus) -> list[tuple[str, str | None]]:
+def status_rows(standing: "DeployedStatus") -> list[tuple[str, str | None]]:
     """Return the rows of a status by title; None for a row that does not apply."""
     found = standing.status
     items = None
@@ -247,7 +261,7 @@ def in_milliseconds(latency_ms: float) -> str:
     return f"{latency_ms:.1f} ms" if latency_ms >= 1 else f"{latency_ms:.2f} ms"
 
 
-def print_limiters(found: list[LimiterInfo], region: str, as_json: bool) -> None:
+def print_limiters(found: "list[LimiterInfo]", region: str, as_json: bool) -> None:
     """Print the limiters of a region."""
     if as_json:
         print_json([limiter_facts(one) for one in found])
@@ -262,7 +276,7 @@ def print_limiters(found: list[LimiterInfo], region: str, as_json: bool) -> None
     print_grid(Grid(LISTED, rows))
 
 
-def limiter_facts(one: LimiterInfo) -> dict[str, Any]:
+def limiter_facts(one: "LimiterInfo") -> dict[str, Any]:
     """Return the data of a limiter, ready for JSON."""
     return asdict(one) | {
         "is_healthy": one.is_healthy,

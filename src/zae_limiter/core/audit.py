@@ -16,7 +16,7 @@ _RESOURCE_AUDIT_PREFIX = "$RESOURCE:"
 _NAMESPACE_AUDIT_PREFIX = "$NAMESPACE:"
 _MAX_PRINCIPAL = 256
 _NUMBER_BITS = 64
-_EVENT_ID = re.compile(r"[0-9]{13,}-[0-9a-f]{16}")
+_EVENT_ID = r"[0-9]{13,}-[0-9a-f]{16}"
 
 
 class AuditAction(StrEnum):
@@ -121,7 +121,7 @@ def check_event_id(value: object, field: str = "event_id") -> None:
     Raises:
         InvalidIdentifierError: The value is not an event id.
     """
-    if type(value) is not str or not _EVENT_ID.fullmatch(value):
+    if type(value) is not str or not re.fullmatch(_EVENT_ID, value):
         raise InvalidIdentifierError(field, value, "must be the event_id of an audit event")
 
 

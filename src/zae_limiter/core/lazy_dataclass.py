@@ -6,18 +6,29 @@ its placeholder in the class, and is as fast as a written one. Frozen classes ar
 those of the standard library, because fields are set through their slots.
 
 The classes behave like those of the standard library, whose ``fields``, ``asdict``, ``replace`` and
-``dataclass`` accept them. Type checkers see the functions of the standard library. Only what this
-package uses is supported: every class has slots, and ``ClassVar`` and ``InitVar`` are not fields.
+``dataclass`` accept them, also as bases. Type checkers see the functions of the standard library.
+Only what this package uses is supported. Every class has slots, and no base is made by the standard
+library. There is no ``ClassVar`` and no ``InitVar``.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
 _MISSING: Any = object()
-_LEFT_OUT: Any = object()
-"""The default of a parameter whose value a factory makes."""
+
+
+class _LeftOut:
+    """The default of a parameter whose value a factory makes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_LEFT_OUT: Any = _LeftOut()
 
 
 class FieldOptions:
@@ -56,29 +67,32 @@ class CompiledMethod:
 class StandardAttribute:
     """An attribute that the functions of ``dataclasses`` read, as an equal standard class has it."""
 
-    __slots__ = ("_name", "_owner")
+    __slots__ = ("_given", "_name", "_owner")
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner = owner
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        found = getattr(_standard_class(self._owner), self._name)
+        found = getattr(_standard_class(self._owner, self._given), self._name)
         setattr(self._owner, self._name, found)
         return found
 
 
-def _standard_class(cls: Any) -> type:
-    """Return a class of the standard library with the same fields."""
+def _standard_class(cls: Any, given: Mapping[str, Any]) -> type:
+    """Return a class of the standard library with the same fields, made with the given parameters."""
     # Imported here: it imports inspect, and few programs ask for the fields of a class.
     from dataclasses import field, make_dataclass
 
     fields = []
     for name, options in cls.__dataclass_options__.items():
-        given = {key: getattr(options, key) for key in FieldOptions.__slots__}
-        standard = field(**{key: value for key, value in given.items() if value is not _MISSING})
+        chosen = {key: getattr(options, key) for key in FieldOptions.__slots__}
+        standard = field(**{key: value for key, value in chosen.items() if value is not _MISSING})
         fields.append((name, _annotation(cls, name), standard))
-    return make_dataclass(cls.__name__, fields, init=False, repr=False, eq=False, frozen=_is_frozen(cls))
+    return make_dataclass(cls.__name__, fields, **given)
 
 
 def _annotation(cls: type, name: str) -> Any:
@@ -116,7 +130,8 @@ def _dataclass(*, slots: bool, frozen: bool = False, eq: bool = True, kw_only: b
                 body["__hash__"] = CompiledMethod(_compile_hash) if frozen else None
         if frozen:
             methods |= _FROZEN_METHODS
-        methods |= {"__dataclass_fields__": StandardAttribute(), "__dataclass_params__": StandardAttribute()}
+        given = {"slots": True, "frozen": frozen, "eq": eq, "kw_only": kw_only}
+        methods |= {name: StandardAttribute(given) for name in ("__dataclass_fields__", "__dataclass_params__")}
         # What the class itself defines is kept.
         return type(cls)(cls.__name__, cls.__bases__, methods | body)
 
@@ -182,7 +197,7 @@ def _compile_eq(cls: Any) -> Any:
 
 
 def _compile_hash(cls: Any) -> Any:
-    return _compiled(cls, "__hash__", ["self"], [f"return hash({_fields_of(cls, 'self')})"], {})
+    return _compiled(cls, "__hash__", ["self"], [f"return _hash({_fields_of(cls, 'self')})"], {"_hash": hash})
 
 
 def _fields_of(cls: Any, instance: str) -> str:
@@ -195,7 +210,9 @@ def _compiled(cls: Any, name: str, parameters: list[str], lines: list[str], know
     body = "\n  ".join(lines)
     text = f"def compiled({', '.join(known)}):\n def {name}({', '.join(parameters)}):\n  {body}\n return {name}"
     made: dict[str, Any] = {}
-    exec(text, vars(sys.modules[cls.__module__]), made)
+    # A program may have removed the module before the first use of the class.
+    module = sys.modules.get(cls.__module__)
+    exec(text, {"__name__": cls.__module__} if module is None else vars(module), made)
     method = made["compiled"](**known)
     method.__qualname__ = f"{cls.__qualname__}.{name}"
     return method
@@ -225,12 +242,20 @@ def _refuse_change(changed: Any, name: str, what: str) -> None:
 
 
 def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, name) for name in self.__dataclass_options__]
+    return [getattr(self, name) for name in _field_names(self)]
 
 
 def _setstate(self: Any, state: list[Any]) -> None:
-    for name, value in zip(self.__dataclass_options__, state, strict=True):
+    for name, value in zip(_field_names(self), state, strict=True):
         object.__setattr__(self, name, value)
+
+
+def _field_names(value: Any) -> Iterable[str]:
+    """Return the names of all fields, also of those that a subclass of the standard library adds."""
+    options: Mapping[str, FieldOptions] = value.__dataclass_options__
+    if "__dataclass_options__" in vars(type(value)):
+        return options
+    return [one.name for one in _fields(value)]
 
 
 @recursive_repr()
@@ -240,6 +265,11 @@ def _repr(self: Any) -> str:
 
 
 def _replace(value: Any, /, **changes: Any) -> Any:
+    if "__dataclass_options__" not in vars(type(value)):
+        # A subclass of the standard library may have more fields.
+        from dataclasses import replace
+
+        return replace(value, **changes)
     for name, option in value.__dataclass_options__.items():
         if option.init and name not in changes:
             changes[name] = getattr(value, name)

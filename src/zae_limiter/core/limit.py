@@ -1,11 +1,10 @@
 """Define limits: how many tokens a bucket holds, and how fast they refill."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import asdict, dataclass, fields
+from zae_limiter.core.lazy_dataclass import dataclass, fields
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
 
 MAX_LIMITS = 32
@@ -124,7 +123,13 @@ class Limit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limit as a dictionary, ready for JSON."""
-        return asdict(self)
+        # Not `asdict`, which imports the dataclasses of the standard library.
+        return {
+            "name": self.name,
+            "capacity": self.capacity,
+            "refill_amount": self.refill_amount,
+            "refill_period_seconds": self.refill_period_seconds,
+        }
 
     @property
     def refill_rate(self) -> float:
@@ -178,5 +183,8 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
 
 def digest(limits: Sequence[Limit]) -> str:
     """Return a short text that depends on the limits but not on their order."""
+    # Imported here: it loads OpenSSL, and only limits that are passed to a call have a digest.
+    from hashlib import blake2b
+
     lines = sorted(f"{one.name} {one.capacity} {one.refill_amount} {one.refill_period_seconds}" for one in limits)
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+    return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()

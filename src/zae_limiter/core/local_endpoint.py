@@ -1,7 +1,6 @@
 """Decide whether an environment leads to a local AWS, and which of its variables do."""
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.location import DynamoLocation, parse_location
@@ -18,6 +17,9 @@ _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 def is_local(endpoint_url: str | None) -> bool:
     """Return whether an endpoint is on this machine; False for None."""
+    # Imported here: it is large, and most commands do not ask.
+    from urllib.parse import urlsplit
+
     try:
         return urlsplit(endpoint_url or "").hostname in _THIS_MACHINE
     except ValueError:

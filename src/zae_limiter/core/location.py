@@ -1,10 +1,11 @@
-"""Parse the URL of a limiter's data, and make one. Opening the location is done elsewhere."""
+"""Parse the URL of a limiter's data, and make one. Opening the location is done elsewhere.
+
+The functions import ``urllib.parse`` themselves: it is large, and a limiter in memory does not need it.
+"""
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from zae_limiter.core.errors import UnsupportedByBackendError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -18,7 +19,7 @@ _NO_FILE_NAME = "has a character that a file name cannot have"
 _BAD_ESCAPES = "has escapes (%XX) that are not valid UTF-8"
 _FORMS = "memory://, sqlite:///file.db (sqlite:////absolute/path.db) or dynamodb://name?region=us-east-1"
 # An "@" inside a query is written as %40.
-_CREDENTIALS = re.compile(r"(?<=//)[^/?#&]+(?=@|%40)")
+_CREDENTIALS = r"(?<=//)[^/?#&]+(?=@|%40)"
 _STACK_VARIABLE = "ZAEL_STACK"
 _NAMESPACE_VARIABLE = "ZAEL_NAMESPACE"
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -101,13 +102,15 @@ def parse_location(url: object) -> Location:
     if not isinstance(url, str):
         raise ValidationError("url", url, f"must be one of {_FORMS}")
     check_text("url", str(url), _LONGEST_URL)
+    if url == "memory://":
+        return MemoryLocation()
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise ValidationError("url", url, f"is not a URL: {error}") from None
     match parts.scheme:
-        case "memory" if url == "memory://":
-            return MemoryLocation()
         case "sqlite" if not parts.netloc and len(parts.path) > 1 and not parts.query and not parts.fragment:
             return SqliteLocation(_path(url, parts.path[1:]))
         case "dynamodb" if parts.netloc and parts.path in ("", "/") and not parts.fragment:
@@ -128,11 +131,15 @@ def check_place(region: object, endpoint_url: object) -> None:
 
 def sqlite_url(path: str) -> str:
     """Return the URL of a file."""
+    from urllib.parse import quote
+
     return f"sqlite:///{quote(path)}"
 
 
 def dynamo_url(location: DynamoLocation) -> str:
     """Return the URL of a DynamoDB table."""
+    from urllib.parse import urlencode
+
     options = {"region": location.region, "endpoint_url": location.endpoint_url}
     query = urlencode({name: value for name, value in options.items() if value is not None}, safe=":/")
     return f"dynamodb://{location.name}{'?' if query else ''}{query}"
@@ -141,7 +148,7 @@ def dynamo_url(location: DynamoLocation) -> str:
 def without_credentials(url: str) -> str:
     """Return a URL for people to read: a user name and a password in it are replaced."""
     # The path of a file may have an "@", and a file has no credentials.
-    return url if url.startswith("sqlite:") else _CREDENTIALS.sub("***", url)
+    return url if url.startswith("sqlite:") else re.sub(_CREDENTIALS, "***", url)
 
 
 def shown_name(url: str) -> str:
@@ -151,12 +158,17 @@ def shown_name(url: str) -> str:
 
 def stack_of(url: str) -> str | None:
     """Return the name of the stack of a valid URL, None for a file or memory."""
-    parts = urlsplit(url)
-    return parts.netloc if parts.scheme == "dynamodb" else None
+    if _scheme(url) != "dynamodb":
+        return None
+    from urllib.parse import urlsplit
+
+    return urlsplit(url).netloc
 
 
 def selecting_options(url: str) -> str:
     """Return the options of a command that select the limiter of a URL: `` --name my-app --region us-east-1``."""
+    import shlex
+
     location = parse_location(url)
     if not isinstance(location, DynamoLocation):
         return f" --url {shlex.quote(url)}"
@@ -173,7 +185,7 @@ def deployed_name(name: str, operation: str) -> str:
     # The name of a stack has no colon.
     stack = stack_of(name) if ":" in name else name
     if stack is None:
-        raise UnsupportedByBackendError(operation, urlsplit(name).scheme)
+        raise UnsupportedByBackendError(operation, _scheme(name))
     return stack
 
 
@@ -185,11 +197,17 @@ def deployed_at(url: str, operation: str, hint: str | None = None) -> DynamoLoca
     """
     location = parse_location(url)
     if not isinstance(location, DynamoLocation):
-        raise UnsupportedByBackendError(operation, urlsplit(url).scheme, hint)
+        raise UnsupportedByBackendError(operation, _scheme(url), hint)
     return location
 
 
+def _scheme(url: str) -> str:
+    return url.partition(":")[0].lower()
+
+
 def _path(url: str, path: str) -> str:
+    from urllib.parse import unquote
+
     try:
         found = unquote(path, errors="strict")
     except UnicodeDecodeError:
@@ -200,6 +218,8 @@ def _path(url: str, path: str) -> str:
 
 
 def _dynamo(url: str, name: str, query: str) -> DynamoLocation:
+    from urllib.parse import parse_qsl
+
     try:
         options = dict(parse_qsl(query, keep_blank_values=True, errors="strict"))
     except UnicodeDecodeError:

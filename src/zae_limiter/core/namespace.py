@@ -4,16 +4,13 @@ Each state change is a function from a namespace to a namespace. ``store/namespa
 them.
 """
 
-import re
-from base64 import urlsafe_b64encode
 from enum import StrEnum
 
 from zae_limiter.core.errors import NamespaceStateError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, replace
-from zae_limiter.core.names import check_namespace
+from zae_limiter.core.names import check_namespace, is_namespace_id
 
 DEFAULT_NAMESPACE = "default"
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{10}")
 _RANDOM_BYTES = 8
 
 
@@ -81,6 +78,9 @@ def make_namespace_id(random_bytes: bytes) -> str:
 
     It never starts with ``-``, because a command line would parse that as an option.
     """
+    # Imported here, because few processes create a namespace.
+    from base64 import urlsafe_b64encode
+
     text = urlsafe_b64encode(random_bytes[:_RANDOM_BYTES]).rstrip(b"=").decode()
     return f"0{text[1:]}" if text.startswith("-") else text
 
@@ -91,7 +91,7 @@ def check_namespace_id(value: object, field: str = "namespace_id") -> None:
     Raises:
         ValidationError: The value is not a namespace id.
     """
-    if type(value) is not str or len(value) != len("a7x3kq00000") or not _ID.fullmatch(value):
+    if type(value) is not str or not is_namespace_id(value):
         raise ValidationError(field, value, "a namespace id has 11 letters, digits, _ or -; list_namespaces() shows it")
 
 

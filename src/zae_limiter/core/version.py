@@ -25,7 +25,7 @@ stores, and a client that does not know one of them refuses the table.
 UPGRADE = "zae-limiter upgrade"
 """The command that upgrades a limiter, without the options that select it."""
 
-_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
+_VERSION = r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)"
 
 
 class Version(NamedTuple):
@@ -98,7 +98,7 @@ def chosen_update(auto_update: object) -> FunctionUpdate:
 
 def parse_version(text: str | None) -> Version:
     """Return the numbers that a version starts with, ``UNKNOWN`` if there are none."""
-    found = _VERSION.match(text or "")
+    found = re.match(_VERSION, text or "")
     return UNKNOWN if found is None else Version(*(int(number) for number in found.groups()))
 
 

@@ -12,11 +12,8 @@ from zae_limiter.core.lazy_dataclass import dataclass, field, fields, replace
 from zae_limiter.infra.naming import TAG_PREFIX
 from zae_limiter.infra.options import FLAGS, NUMBERS, TEXTS, StackOptions, template_parameters
 
-_DEFAULTS = StackOptions()
 _ANY_NAME = "any"
 _NONE: Mapping[str, Any] = MappingProxyType({})
-# Every set of given options that is valid on some stack is valid on one with these options.
-_FITTING = StackOptions(aggregator_role_arn="arn:aws:iam::123456789012:role/any")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,8 @@ class GivenOptions:
         Raises:
             ValidationError: An option is invalid, or contradicts another given one.
         """
-        self.over(_FITTING)
+        # Every set of given options that is valid on some stack is valid on one with a role.
+        self.over(StackOptions(aggregator_role_arn="arn:aws:iam::123456789012:role/any"))
 
     def over(self, stored: StackOptions | None) -> StackOptions:
         """Return all options after a deployment on a stack with the stored ones; None if there is no stack.
@@ -47,7 +45,7 @@ class GivenOptions:
         Raises:
             ValidationError: An option is invalid, or contradicts another given or stored one.
         """
-        base = _DEFAULTS if self.reset or stored is None else stored
+        base = StackOptions() if self.reset or stored is None else stored
         chosen = dict(self.chosen)
         if chosen.get("create_iam") is False:
             chosen.setdefault("create_iam_roles", False)
@@ -57,7 +55,7 @@ class GivenOptions:
 
     def drops_aggregator(self, stored: StackOptions | None) -> bool:
         """Return whether ``create_iam=False`` alone turns the aggregator off."""
-        base = _DEFAULTS if self.reset or stored is None else stored
+        base = StackOptions() if self.reset or stored is None else stored
         given = "enable_aggregator" in self.chosen
         return base.enable_aggregator and not given and not self.over(stored).enable_aggregator
 
@@ -84,7 +82,7 @@ def as_given(options: StackOptions | GivenOptions) -> GivenOptions:
 
 def has_options(parameters: Mapping[str, str]) -> bool:
     """Return whether a stack has parameters of the template. A stack of the AWS CDK has fixed values instead."""
-    return not parameters.keys().isdisjoint(template_parameters(_ANY_NAME, _DEFAULTS))
+    return not parameters.keys().isdisjoint(template_parameters(_ANY_NAME, StackOptions()))
 
 
 def stored_options(name: str, parameters: Mapping[str, str], tags: Mapping[str, str]) -> StackOptions:
@@ -100,7 +98,7 @@ def stored_options(name: str, parameters: Mapping[str, str], tags: Mapping[str, 
         )
         raise StackOperationError(name, reason)
     # A parameter that a newer version of the template added is not stored yet.
-    known = {**template_parameters(_ANY_NAME, _DEFAULTS), **parameters}
+    known = {**template_parameters(_ANY_NAME, StackOptions()), **parameters}
     try:
         return StackOptions(**dict(_read(known)), tags=own_tags(tags))
     except (ValidationError, ValueError) as error:

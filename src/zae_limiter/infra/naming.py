@@ -22,7 +22,7 @@ LONGEST_POLICY_NAME = 128
 LONGEST_POLICY_FORMAT = 120
 
 _PLACE = "{}"
-_IAM_NAME = re.compile(r"[A-Za-z0-9+=,.@_-]*")
+_IAM_NAME = r"[A-Za-z0-9+=,.@_-]*"
 
 
 def table_name(stack_name: str) -> str:
@@ -59,7 +59,7 @@ def split_format(field: str, name_format: object) -> tuple[str, str]:
     if type(name_format) is not str or name_format.count(_PLACE) != 1:
         raise ValidationError(field, name_format, "must contain {} once, where the name goes, as in 'team-{}'")
     before, _, after = name_format.partition(_PLACE)
-    if not (_IAM_NAME.fullmatch(before) and _IAM_NAME.fullmatch(after)):
+    if not (re.fullmatch(_IAM_NAME, before) and re.fullmatch(_IAM_NAME, after)):
         raise ValidationError(field, name_format, "must have letters, digits and + = , . @ _ - only around the {}")
     return before, after
 

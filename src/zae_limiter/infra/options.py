@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import dataclass, field, fields
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.names import check_stack_name, check_text, check_whole_number
 from zae_limiter.core.usage import check_window_type
 from zae_limiter.infra import naming
@@ -58,11 +58,11 @@ _BOUNDS = {
     "lambda_memory": (128, 3008),
     "lambda_duration_threshold_pct": (1, 100),
 }
-_TOPIC_ARN = re.compile(r"arn:[^:\s]+:sns:[^:\s]+:[^:\s]+:[A-Za-z0-9_.-]+")
-_ROLE_ARN = re.compile(r"arn:[^:\s]+:iam::[0-9]+:role/[A-Za-z0-9+=,.@_/-]+")
-_POLICY_ARN = re.compile(r"arn:[^:\s]+:iam::[^:\s]+:policy/[A-Za-z0-9+=,.@_/-]+")
-_POLICY_NAME = re.compile(r"[A-Za-z0-9+=,.@_/-]+")
-_TAG_TEXT = re.compile(r"[\w\s.:/=+@-]*")
+_TOPIC_ARN = r"arn:[^:\s]+:sns:[^:\s]+:[^:\s]+:[A-Za-z0-9_.-]+"
+_ROLE_ARN = r"arn:[^:\s]+:iam::[0-9]+:role/[A-Za-z0-9+=,.@_/-]+"
+_POLICY_ARN = r"arn:[^:\s]+:iam::[^:\s]+:policy/[A-Za-z0-9+=,.@_/-]+"
+_POLICY_NAME = r"[A-Za-z0-9+=,.@_/-]+"
+_TAG_TEXT = r"[\w\s.:/=+@-]*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +159,10 @@ def windows(text: str) -> tuple[str, ...]:
 
 
 def _check_flags(options: StackOptions) -> None:
-    for chosen in fields(options):
-        value = getattr(options, chosen.name)
-        if chosen.type is bool and type(value) is not bool:
-            raise ValidationError(chosen.name, value, "must be True or False")
+    for name, kind in StackOptions.__annotations__.items():
+        value = getattr(options, name)
+        if kind is bool and type(value) is not bool:
+            raise ValidationError(name, value, "must be True or False")
 
 
 def _check_windows(value: object) -> None:
@@ -172,8 +172,8 @@ def _check_windows(value: object) -> None:
         check_window_type(window, "snapshot_windows")
 
 
-def _check_arn(name: str, value: object, rule: re.Pattern[str], example: str) -> None:
-    if value is not None and not (type(value) is str and rule.fullmatch(value)):
+def _check_arn(name: str, value: object, rule: str, example: str) -> None:
+    if value is not None and not (type(value) is str and re.fullmatch(rule, value)):
         raise ValidationError(name, value, f"must be an ARN such as {example}")
 
 
@@ -181,7 +181,7 @@ def _check_boundary(value: object) -> None:
     if value is None:
         return
     rule = _POLICY_ARN if isinstance(value, str) and value.startswith("arn:") else _POLICY_NAME
-    if type(value) is not str or not rule.fullmatch(value):
+    if type(value) is not str or not re.fullmatch(rule, value):
         example = "arn:aws:iam::aws:policy/PowerUserAccess"
         raise ValidationError("permission_boundary", value, f"must be the name of a policy or an ARN such as {example}")
 
@@ -195,7 +195,7 @@ def _check_tags(tags: object) -> None:
         if not key or key.lower().startswith("aws:") or key.startswith(naming.TAG_PREFIX):
             raise ValidationError("tag key", key, f"must not be empty, nor start with aws: or {naming.TAG_PREFIX}")
         for text in (key, value):
-            if not _TAG_TEXT.fullmatch(text):
+            if not re.fullmatch(_TAG_TEXT, text):
                 raise ValidationError("tag", text, "must have letters, digits, spaces and _ . : / = + - @ only")
 
 

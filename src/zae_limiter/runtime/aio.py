@@ -1,28 +1,60 @@
 """Waiting with asyncio: concurrent calls, locks, threads, and calls that a cancellation does not stop.
 
 `runtime.threads` has the same names for the synchronous tree. Both modules are written by hand.
+
+The names that need asyncio are in `runtime.tasks` and `runtime.later`. They are imported on first use, as the public
+names are. Otherwise asyncio would be a third of the CPU time of importing the async limiter, which a process may import
+without running it.
 """
 
 import _thread
-import asyncio
-import os
-import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, TypeVarTuple, cast, get_args
-from weakref import WeakKeyDictionary, WeakSet
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 
-from zae_limiter.core.errors import ValidationError
-from zae_limiter.runtime import SIGTERM_WAIT_S, Shared, end_by_sigterm, is_sigterm_unhandled
-from zae_limiter.runtime.detached import Detached
+if TYPE_CHECKING:
+    from zae_limiter.runtime.later import Later as Later
+    from zae_limiter.runtime.tasks import Background as Background
+    from zae_limiter.runtime.tasks import Completable as Completable
+    from zae_limiter.runtime.tasks import Lock as Lock
+    from zae_limiter.runtime.tasks import Parallel as Parallel
+    from zae_limiter.runtime.tasks import Slot as Slot
+    from zae_limiter.runtime.tasks import finish as finish
+    from zae_limiter.runtime.tasks import finish_in_place as finish_in_place
+    from zae_limiter.runtime.tasks import in_thread as in_thread
+    from zae_limiter.runtime.tasks import shared as shared
+    from zae_limiter.runtime.tasks import sleep as sleep
+    from zae_limiter.runtime.tasks import within as within
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
-T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-U = TypeVar("U")
+_MODULES = {
+    "Later": "later",
+    **dict.fromkeys(
+        (
+            "Background",
+            "Completable",
+            "Lock",
+            "Parallel",
+            "Slot",
+            "finish",
+            "finish_in_place",
+            "in_thread",
+            "shared",
+            "sleep",
+            "within",
+        ),
+        "tasks",
+    ),
+}
+"""The modules of the names that need asyncio."""
+
 Ts = TypeVarTuple("Ts")
+
+Mutex = threading.RLock
+"""Never blocks code of one loop, which runs in one thread. Reentrant: an interrupt may leave it held."""
 
 
 class Done:
@@ -55,242 +87,6 @@ class WithGuard:
             """Do nothing: Python looks this method up before it enters."""
 
 
-class Completable(Protocol[T_co]):
-    """Work that a cancelled caller must not stop."""
-
-    async def complete(self) -> T_co:
-        """Do the work."""
-
-
-class Parallel:
-    """Runs several calls at the same time, as tasks of the running loop whatever the mode.
-
-    Raises:
-        ValidationError: The mode is unknown.
-    """
-
-    def __init__(self, mode: ParallelMode = "auto") -> None:
-        if mode not in get_args(ParallelMode):
-            raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(get_args(ParallelMode))}")
-
-    async def run(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-        """Run the calls, wait for all to end, and return their results.
-
-        If some fail, the error of the first of them is raised. A caller that is cancelled cancels all calls, still
-        waits for all, and their results are lost: calls with effects belong inside `finish`.
-        """
-        if not calls:
-            return []
-        tasks = [asyncio.create_task(_awaited(call)) for call in calls]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            await _cancelled(*tasks)
-            raise
-        failures = [failure for task in tasks if (failure := _failure(task)) is not None]
-        for other in failures[1:]:
-            failures[0].add_note(f"The concurrent call failed too: {other!r}")
-        return [task.result() for task in tasks]
-
-    async def run_to_end(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-        """Run the calls as `run` does, but once and to their ends, even if the caller is cancelled.
-
-        The calls belong to no task. A loop that shuts down cancels its tasks, but not these calls.
-        """
-        loop = asyncio.get_running_loop()
-        detached = [Detached(_awaited(call), loop) for call in calls]
-        for one in detached:
-            one.start()
-        cancellations = [await one.ended() for one in detached]
-        for cancellation in cancellations:
-            if cancellation is not None:
-                failures = [one.failure for one in detached if one.failure is not None]
-                raise cancellation from failures[0] if failures else None
-        return [one.result() for one in detached]
-
-    def close(self) -> None:
-        """Do nothing: there are no threads to end."""
-
-
-class Lock:
-    """A lock for the tasks of one loop; unlike ``asyncio.Lock`` it is free if an interrupt has ended its holder."""
-
-    __slots__ = ("_holder",)
-
-    def __init__(self) -> None:
-        # The holding task, and a future that is done once the task has released the lock.
-        self._holder: tuple[asyncio.Future[Any], asyncio.Future[None]] | None = None
-
-    def locked(self) -> bool:
-        """Return whether a task holds the lock."""
-        return self._holder is not None and not any(one.done() for one in self._holder)
-
-    async def __aenter__(self) -> None:
-        """Wait until no other task holds the lock, and acquire it."""
-        task = asyncio.current_task()
-        # Several waiters wake at the same time, and the first one takes the lock: the others check again.
-        # A task that finds itself as the holder was interrupted before its release. It must not wait for itself.
-        while self._holder is not None and self._holder[0] is not task and self.locked():
-            await asyncio.wait(self._holder, return_when=asyncio.FIRST_COMPLETED)
-        released = asyncio.get_running_loop().create_future()
-        self._holder = (task or released, released)
-
-    async def __aexit__(self, *_: object) -> None:
-        """Release the lock."""
-        if self._holder is not None:
-            _wake(self._holder[1])
-
-
-class Slot(Generic[T]):
-    """A value that another task sets once, with one waiter; ``wait()`` may be called again after a cancellation."""
-
-    __slots__ = ("_future", "filled", "value")
-
-    def __init__(self) -> None:
-        self.value: T | None = None
-        self.filled = False
-        self._future: asyncio.Future[None] | None = None
-
-    def set(self, value: T | None) -> None:
-        """Set the value and wake the waiter."""
-        self.value = value
-        self.filled = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self, within_s: float) -> None:
-        """Wait until the value is set, but for at most this many seconds."""
-        if self.filled:
-            return
-        loop = asyncio.get_running_loop()
-        self._future = future = loop.create_future()
-        timer = loop.call_later(max(0.0, within_s), _wake, future)
-        try:
-            await future
-        finally:
-            timer.cancel()
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-class Background:
-    """Optional work in a task of its own, one at a time; it ends on `stop`, or with its loop."""
-
-    __slots__ = ("_process", "_task")
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-        self._process = 0
-
-    def start(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Start the work, unless earlier work is still running."""
-        task = self._task
-        running = task is not None and not task.done() and not task.get_loop().is_closed()
-        # In a forked child, the task of the parent looks as if it were still running.
-        if not running or self._process != os.getpid():
-            self._process = os.getpid()
-            self._task = asyncio.get_running_loop().create_task(_awaited(work))
-
-    async def pause(self, seconds: float) -> bool:
-        """Wait inside the work for this many seconds; always return True, because `stop` cancels the work."""
-        await asyncio.sleep(seconds)
-        return True
-
-    async def stop(self) -> None:
-        """Cancel the work, and wait until it has ended if it runs on this loop."""
-        task, self._task = self._task, None
-        if task is None or task.done() or task.get_loop().is_closed() or self._process != os.getpid():
-            return
-        if task.get_loop() is asyncio.get_running_loop():
-            task.cancel()
-            await _ended(task)
-        else:
-            task.get_loop().call_soon_threadsafe(task.cancel)
-
-    def join(self) -> None:
-        """Do nothing: `stop` has waited for the end."""
-
-
-class Later:
-    """Work that runs once after a delay. It runs earlier if the loop ends, or before SIGTERM ends the process."""
-
-    __slots__ = ("_tasks", "_work")
-
-    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._work = work
-        # A loop has only weak references to its tasks.
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self, delay_s: float) -> None:
-        """Run the work after this many seconds."""
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._run(delay_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        _end_before_sigterm(loop, task)
-        # A task that is cancelled before its first step never runs. So the caller waits for that step.
-        await asyncio.sleep(0)
-
-    async def stop(self) -> None:
-        """Run the work of all waits of this loop now."""
-        loop, this = asyncio.get_running_loop(), asyncio.current_task()
-        await _cancelled(*[task for task in self._tasks if task.get_loop() is loop and task is not this])
-
-    async def _run(self, delay_s: float) -> None:
-        try:
-            await asyncio.sleep(delay_s)
-        finally:
-            # Also if the task is cancelled: a loop that ends cancels its tasks, and waits until they have ended.
-            await self._work()
-
-
-_early: "WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[asyncio.Task[None]]]" = WeakKeyDictionary()
-"""The tasks of each loop that SIGTERM cancels before it ends the process."""
-
-_ending: set[asyncio.Task[None]] = set()
-
-
-def _end_before_sigterm(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-    """Let SIGTERM cancel a task and wait for it before it ends the process, unless the program handles SIGTERM."""
-    tasks = _early.get(loop)
-    if tasks is None and is_sigterm_unhandled():
-        # Not every loop can handle signals. A loop that is closed restores the default.
-        with suppress(NotImplementedError):
-            loop.add_signal_handler(signal.SIGTERM, _on_sigterm, loop)
-        _early[loop] = tasks = WeakSet()
-    if tasks is not None:
-        tasks.add(task)
-
-
-def _on_sigterm(loop: asyncio.AbstractEventLoop) -> None:
-    _ending.add(loop.create_task(_end_by_sigterm(list(_early.get(loop, ())))))
-
-
-async def _end_by_sigterm(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=SIGTERM_WAIT_S)
-    end_by_sigterm()
-
-
-Mutex = threading.RLock
-"""Never blocks code of one loop, which runs in one thread. Reentrant: an interrupt may leave it held."""
-
-
-async def sleep(seconds: float) -> None:
-    """Wait for this many seconds."""
-    await asyncio.sleep(seconds)
-
-
-async def in_thread(call: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Run a blocking call on a worker thread and wait for it; if the caller is cancelled, the call continues."""
-    return await asyncio.to_thread(call, *args)
-
-
 def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
     """Start a blocking call on a daemon thread and do not wait for it.
 
@@ -301,104 +97,13 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
         _thread.start_new_thread(call, args)
 
 
-async def finish(work: Completable[T]) -> T:
-    """Complete work once, to its end, even if the caller is cancelled; the caller is cancelled after that.
+if not TYPE_CHECKING:
 
-    The work starts in the next iteration of the loop.
-    """
-    # Requested first: if no loop runs any more, no coroutine is made that would never be awaited.
-    loop = asyncio.get_running_loop()
-    detached = Detached(_completed(work), loop)
-    detached.start()
-    return detached.result(await detached.ended())
-
-
-async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call to its end as `finish` does, but start it immediately.
-
-    A call that never waits needs no iteration of the loop.
-    """
-    loop = asyncio.get_running_loop()
-    coroutine = _awaited(call)
-    # The first step runs in the caller's task. A coroutine that has to wait continues outside of it.
-    try:
-        pending = coroutine.send(None)
-    except StopIteration as end:
-        return cast("T", end.value)
-    detached = Detached(coroutine, loop)
-    detached.resume_after(pending)
-    return detached.result(await detached.ended())
-
-
-async def shared(result: Shared[T], within_s: float) -> T:
-    """Wait for a shared result for at most this many seconds; after that the call continues without this caller.
-
-    Raises:
-        TimeoutError: There was no result in time.
-    """
-    if not result.done():
-        loop = asyncio.get_running_loop()
-        ended: Slot[None] = Slot()
-
-        def wake() -> None:
-            # Raises RuntimeError if the loop was closed before the call ended.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(ended.set, None)
-
-        result.when_done(wake)
-        # asyncio.timeout() works only inside a task, and the caller may be a detached coroutine.
-        await ended.wait(within_s)
-        if not result.done():
-            raise TimeoutError(f"no result within {within_s} s")
-    return result.result(0)
-
-
-async def within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call for at most this many seconds, then cancel it.
-
-    Raises:
-        TimeoutError: The call took longer, or the loop shuts down.
-    """
-    # asyncio.timeout() works only inside a task, and the caller may be a detached coroutine.
-    task = asyncio.create_task(_awaited(call))
-    try:
-        await asyncio.wait((task,), timeout=seconds)
-    except asyncio.CancelledError:
-        await _cancelled(task)
-        raise
-    if not task.done():
-        await _cancelled(task)
-    if task.cancelled():
-        raise TimeoutError
-    return task.result()
-
-
-async def _awaited(call: Callable[[], Awaitable[T]]) -> T:
-    """Make the call inside the task, so that an error raised before the first `await` is raised there too."""
-    return await call()
-
-
-async def _completed(work: Completable[T]) -> T:
-    return await work.complete()
-
-
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until all have ended."""
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        await _ended(task)
-        # asyncio logs an exception that is never retrieved, and the cancellation replaces this one.
-        _failure(task)
-
-
-async def _ended(task: asyncio.Task[T]) -> None:
-    """Wait until the task has ended, even if the waiter is cancelled."""
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait((task,))
-
-
-def _failure(task: asyncio.Task[T]) -> BaseException | None:
-    """Return the error of a task that has ended, None if it has succeeded."""
-    return asyncio.CancelledError() if task.cancelled() else task.exception()
+    def __getattr__(name: str) -> Any:
+        """Import a name that needs asyncio on first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"zae_limiter.runtime.{_MODULES[name]}"), name)
+        # Python calls this function only for missing names, so a stored name is looked up once.
+        globals()[name] = value
+        return value

@@ -1,9 +1,9 @@
 """The admin methods, one module for each kind of record; a repository and a limiter have all of them."""
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 from zae_limiter._async.admin.entities import EntityVerbs
@@ -45,8 +45,8 @@ class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
 
 ADMIN_VERBS = tuple(
     name
-    for name, _ in inspect.getmembers(AdminVerbs, inspect.isfunction)
-    if not name.startswith("_") and name != "get_cache_stats"
+    for name in dir(AdminVerbs)
+    if isinstance(getattr(AdminVerbs, name), FunctionType) and not name.startswith("_") and name != "get_cache_stats"
 )
 """The names of all admin methods that may wait."""
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.store.audit import read_all_events, read_events
 from zae_limiter._async.store.bucket_queries import BucketQueries
 from zae_limiter._async.store.scope import Scope
-from zae_limiter._async.store.usage import UsageStore
 from zae_limiter._async.store.versions import VersionStore
 from zae_limiter.core.audit import AuditEvent, check_audit_id, check_event_id
 from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnavailable
@@ -17,6 +16,9 @@ from zae_limiter.core.names import MAX_AMOUNT, check_entity_id, check_limit_name
 from zae_limiter.core.status import BucketState, CapacityTotals, ResourceCapacity, Status
 from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, check_next_key
 from zae_limiter.core.version import VersionRecord
+
+if TYPE_CHECKING:
+    from zae_limiter._async.store.usage import UsageStore
 
 _LARGEST_PAGE = 10_000
 
@@ -55,7 +57,7 @@ class ReportVerbs:
         wanted = UsageFilter(entity_id, resource, window_type, start_time, end_time)
         check_whole_number("limit", limit, 1, _LARGEST_PAGE)
         after = None if next_key is None else check_next_key(next_key, wanted)
-        store = UsageStore(self._scope)
+        store = _usage_store(self._scope)
         await store.count()
         found = await store.find(wanted, limit, after)
         return found.snapshots, None if found.next is None else found.next.next_key
@@ -76,7 +78,7 @@ class ReportVerbs:
             ValidationError: A filter is invalid.
         """
         wanted = UsageFilter(entity_id, resource, window_type or "hourly", start_time, end_time)
-        store = UsageStore(self._scope)
+        store = _usage_store(self._scope)
         await store.count()
         return (await store.totals(wanted)).summary()
 
@@ -153,6 +155,13 @@ class ReportVerbs:
             known = {"available": False}
         known |= await runtime.in_thread(_around, client.location, client.session)
         return Status(client_version=metadata.version("zae-limiter"), **known)
+
+
+def _usage_store(scope: Scope) -> "UsageStore":
+    # Imported here, because a process that only limits does not count usage.
+    from zae_limiter._async.store.usage import UsageStore
+
+    return UsageStore(scope)
 
 
 def _around(url: str, session: Any) -> dict[str, Any]:

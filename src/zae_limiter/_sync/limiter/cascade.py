@@ -8,9 +8,9 @@ time saves nothing there. If one refuses, those that were taken from are credite
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from zae_limiter._sync.limiter.client import BucketClient, DirectClient
-from zae_limiter._sync.limiter.group_commit import BatchedClient
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import (
     AcquireRequest,
@@ -33,12 +33,15 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.view import Admitted
 
+if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.group_commit import BatchedClient
+
 _log = logging.getLogger("zae_limiter")
 
 _new_tuple = tuple.__new__
 
 
-def take(client: BatchedClient, request: AcquireRequest) -> Admitted | Cascaded:
+def take(client: "BatchedClient", request: AcquireRequest) -> Admitted | Cascaded:
     """Take from the entity's bucket and from those of its ancestors, in batches with other callers.
 
     If it is known that the entity cascades, all buckets are written at the same time. Otherwise the first result shows
@@ -61,7 +64,7 @@ def take(client: BatchedClient, request: AcquireRequest) -> Admitted | Cascaded:
 
 
 def _take_at_the_same_time(
-    client: BatchedClient, request: AcquireRequest, above: Sequence[AcquireRequest]
+    client: "BatchedClient", request: AcquireRequest, above: Sequence[AcquireRequest]
 ) -> Cascaded:
     # Before any write: a bucket that is taken from in vain costs a write, and another one to credit it.
     for one in (*above, request):
@@ -73,7 +76,7 @@ def _take_at_the_same_time(
 
 
 def _take_all(
-    client: BatchedClient, request: AcquireRequest, parts: Sequence[AcquireRequest], held: list[HeldBucket]
+    client: "BatchedClient", request: AcquireRequest, parts: Sequence[AcquireRequest], held: list[HeldBucket]
 ) -> Cascaded:
     """Take from several buckets at the same time; if one refuses, credit all that were taken from.
 
@@ -96,7 +99,7 @@ def _take_all(
 
 
 def _take_part(
-    client: BatchedClient, request: AcquireRequest, held: list[HeldBucket]
+    client: "BatchedClient", request: AcquireRequest, held: list[HeldBucket]
 ) -> Rejected | BucketFailed | None:
     """Take from one of several buckets; return why nothing was taken, None if it was, or if it limits nothing.
 

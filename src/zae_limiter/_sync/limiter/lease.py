@@ -6,11 +6,11 @@ Tokens that were taken are in the table already. Adjustments are kept in the lea
 import logging
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter import cascade
 from zae_limiter._sync.limiter.client import BucketClient, DirectClient
-from zae_limiter._sync.limiter.group_commit import BatchedClient
 from zae_limiter._sync.limiter.lease_facts import LeaseFacts, OnError
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import AcquireRequest, Cascaded, HeldBucket, OwnLimits, Plan, Rejected, about
@@ -26,6 +26,9 @@ from zae_limiter.core.names import MAX_AMOUNT, check_amount, check_limit_name, c
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.core.view import Admitted
 from zae_limiter.runtime.threads import WithGuard
+
+if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.group_commit import BatchedClient
 
 _log = logging.getLogger("zae_limiter")
 
@@ -365,7 +368,7 @@ class BatchedLease(SyncLease):
 
     __slots__ = ()
 
-    _client: BatchedClient
+    _client: "BatchedClient"
 
     def _take(self, amounts: dict[str, int]) -> Admitted | Cascaded:
         return cascade.take(self._client, self._request(amounts))

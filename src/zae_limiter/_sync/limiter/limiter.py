@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Unpack
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.admin import DelegatedVerbs
 from zae_limiter._sync.limiter.client import BucketClient, DirectClient
-from zae_limiter._sync.limiter.deferred import DeferringBatchedClient, DeferringDirectClient
-from zae_limiter._sync.limiter.group_commit import BatchedClient
 from zae_limiter._sync.limiter.lease import GIVE_BACK, BatchedLease, DirectLease, SyncLease
 from zae_limiter._sync.limiter.lease_facts import OnError
 from zae_limiter._sync.protocol import SyncRepositoryProtocol, ScopedRepository, unwrap
-from zae_limiter._sync.store.scope import Closable
+from zae_limiter._sync.store.scope import Closable, Scope
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
 
 if TYPE_CHECKING:
     from zae_limiter._sync.deprecated import Named
+    from zae_limiter._sync.limiter.group_commit import BatchedClient
     from zae_limiter.infra.discovery import LimiterInfo
 
 
@@ -75,14 +74,12 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
 
     def _begin(self, repository: ScopedRepository) -> None:
         scope = repository.scope
-        defers = scope.settings.settle_within_s > 0
         # Chosen once: a write to an embedded table is made in place, and writes to a networked table are batched.
         if scope.table.inline:
-            direct = DeferringDirectClient if defers else DirectClient
-            self._client: BucketClient = direct(scope, speculative=self._speculative)
+            self._client: BucketClient = _direct_kind(scope)(scope, speculative=self._speculative)
             self._lease_kind: type[SyncLease] = DirectLease
         else:
-            batched = DeferringBatchedClient if defers else BatchedClient
+            batched = _batched_kind(scope)
             self._client = batched(scope, speculative=self._speculative, together=self._together)
             self._lease_kind = BatchedLease
 
@@ -200,3 +197,23 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._repository!r})"
+
+
+def _direct_kind(scope: Scope) -> type[DirectClient]:
+    if scope.settings.settle_within_s > 0:
+        # Imported here, because most limiters do not put off settlements.
+        from zae_limiter._sync.limiter.deferred import DeferringDirectClient
+
+        return DeferringDirectClient
+    return DirectClient
+
+
+def _batched_kind(scope: Scope) -> "type[BatchedClient]":
+    # Imported here, because an embedded table needs no batches.
+    if scope.settings.settle_within_s > 0:
+        from zae_limiter._sync.limiter.deferred import DeferringBatchedClient
+
+        return DeferringBatchedClient
+    from zae_limiter._sync.limiter.group_commit import BatchedClient
+
+    return BatchedClient

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from zae_limiter._sync.backoff import Backoff, Pauses
 from zae_limiter._sync.table import Table
@@ -16,11 +16,13 @@ from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.location import selecting_options, stack_of
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import UPGRADE, VersionRecord
-from zae_limiter.infra.given_options import KEEP_ALL, GivenOptions
 from zae_limiter.process import renew_in_copies
-from zae_limiter.runtime.threads import Parallel
 from zae_limiter.schema.bucket_item import BIRTH_BITS
 from zae_limiter.schema.bucket_writes import Signature
+
+if TYPE_CHECKING:
+    from zae_limiter.infra.given_options import GivenOptions
+    from zae_limiter.runtime.threads import Parallel
 
 _NONCE_BITS = 60
 _SEED_BYTES = 32
@@ -81,19 +83,19 @@ class PutOff:
 class Client(Closable):
     """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given.
 
-    ``stack_options`` are the options of the stack that the caller set.
+    ``stack_options`` are the options of the stack that the caller set, None if it set none.
     """
 
     table: Table
     clock: Clock
     random: Random
     settings: Settings
-    parallel: Parallel
+    parallel: "Parallel"
     location: str
     nonces: "Nonces"
     caches: dict[str, NamespaceCaches] = field(default_factory=dict)
     session: Any = None
-    stack_options: GivenOptions = KEEP_ALL
+    stack_options: "GivenOptions | None" = None
     put_off: PutOff = field(default_factory=PutOff)
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":

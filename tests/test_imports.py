@@ -1,0 +1,50 @@
+"""Importing a limiter, and its first acquire, load only what an embedded limiter needs."""
+
+import subprocess
+import sys
+
+import pytest
+
+NEEDED_ON_AWS = ("botocore", "httptools", "orjson", "ssl", "zae_limiter.aws", "zae_limiter.infra.options")
+NEEDED_BY_COMMANDS = ("click", "rich", "platformdirs", "zae_limiter.cli")
+NEEDED_BY_REPORTS = ("zae_limiter_aggregator",)
+NEEDED_BY_FEW = (
+    *("dataclasses", "inspect", "hashlib", "urllib.parse"),
+    *(f"zae_limiter.{tree}.{name}" for tree in ("_async", "_sync") for name in ("builder", "deployment")),
+    *(f"zae_limiter.{tree}.limiter.{name}" for tree in ("_async", "_sync") for name in ("deferred", "group_commit")),
+)
+UNNEEDED = (*NEEDED_ON_AWS, *NEEDED_BY_COMMANDS, *NEEDED_BY_REPORTS, *NEEDED_BY_FEW)
+SYNC_ACQUIRE = """
+with SyncRepository.open("memory://") as repository:
+    repository.set_system_defaults([Limit.per_minute("rpm", 100)])
+    with SyncRateLimiter(repository).acquire("user", "gpt-4", {"rpm": 1}):
+        pass
+"""
+IMPORT_SYNC = "from zae_limiter import Limit, SyncRateLimiter, SyncRepository\n"
+IMPORT_ASYNC = "from zae_limiter import Limit, RateLimiter, Repository\n"
+PROGRAMS = {
+    "import of the sync limiter": (IMPORT_SYNC, (*UNNEEDED, "asyncio", "sqlite3", "zae_limiter._async")),
+    "import of the async limiter": (IMPORT_ASYNC, (*UNNEEDED, "asyncio", "sqlite3", "zae_limiter._sync")),
+    "first sync acquire in memory": (IMPORT_SYNC + SYNC_ACQUIRE, (*UNNEEDED, "asyncio", "sqlite3")),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_loads_no_module_that_it_does_not_need(program: str):
+    """An import at the top of a module would make every process slower to start."""
+    text, unneeded = PROGRAMS[program]
+    script = f"import sys\n{text}\nprint(*[name for name in {unneeded!r} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert "\n" == done.stdout
+
+
+def test_async_runtime_has_only_names_that_its_modules_define():
+    """Its names are imported on first use, so that a wrong one would be found late."""
+    from zae_limiter.runtime import aio
+
+    for name in aio._MODULES:
+        assert aio.__dict__.get(name) is getattr(aio, name) or name in vars(aio)
+    with pytest.raises(AttributeError, match="has no attribute 'asyncio'"):
+        aio.asyncio  # noqa: B018 - the attribute is what the test is about
