@@ -88,7 +88,7 @@ def shown_constructors(page: str, name: str) -> list[list[str]]:
     heading = rf'id="zae_limiter\.{name}" class="doc doc-heading">.*?</h\d>'
     signatures = re.findall(rf'{heading}\s*<div class="doc-signature[^>]*>(.*?)</div>', page, re.DOTALL)
     texts = [re.sub(r"<[^>]+>", "", signature) for signature in signatures]
-    return [re.findall(r"[(,]\s*(?!lambda)(\w+):", text) for text in texts]
+    return [re.findall(r"[(,]\s*(?!lambda:)(\w+):", text) for text in texts]
 
 
 class TestReferenceIsComplete:
