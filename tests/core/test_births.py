@@ -4,7 +4,7 @@ import pytest
 
 from tests.many_shards import after_split
 from tests.one_bucket import NOON, Item, after, apply, at, created, settling, stored, taking, view, without_birth
-from zae_limiter.core.bucket_changes import Settlement, settle
+from zae_limiter.core.bucket_changes import Settlement, settle, summed
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.rebase import missing_birth
@@ -54,6 +54,12 @@ class TestDue:
     def test_debits_are_due_in_full_if_the_credits_are_not_due(self) -> None:
         """A credit for another bucket must not reduce a debit of this one."""
         assert Settlement((("rpm", 3),)) == Settlement((("rpm", 3),), (("rpm", 1),), 5).due(6)
+
+    def test_sum_keeps_debits_and_credits_of_a_limit_apart(self) -> None:
+        """The birth number of the bucket decides later whether they are netted."""
+        owed = [Settlement((("rpm", 3),), (("tpm", 5),), 5), Settlement((("rpm", 1), ("tpm", 2)), (("tpm", 4),), 5)]
+
+        assert Settlement((("rpm", 4), ("tpm", 2)), (("tpm", 9),), 5) == summed(owed)
 
 
 class TestCredit:

@@ -70,11 +70,11 @@ def ancestors_ignored(known_rejection: Real) -> Real:
 def credited_again(real: Real) -> Real:
     """Credit twice what a lease returns."""
 
-    async def settle(self: Any, changes: dict[str, int]) -> None:
-        await real(self, changes)
+    async def settle(self: Any, changes: dict[str, int], *, now: bool) -> None:
+        await real(self, changes, now=now)
         again = {name: amount for name, amount in changes.items() if amount < 0}
         if again:
-            await real(self, again)
+            await real(self, again, now=now)
 
     return settle
 

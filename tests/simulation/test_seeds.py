@@ -31,6 +31,7 @@ FOUND = {
     "a bucket created by the time of an earlier plan": plan_of(279).reduced(
         1, 1, ("cancel", "crash", "lost-request", "own-limits")
     ),
+    "a debit charged again because a credit failed": plan_of(845).reduced(None, 59),
 }
 """Runs that once found a bug of the limiter or of a check, by what was wrong."""
 

@@ -134,7 +134,11 @@ class DeferringClient(BucketClient):
         return await self.run(plan)
 
     async def _settle_before(self, owed: Sequence[Owed], until_s: float) -> None:
-        """Write settlements before a take, by its deadline. Debits that could not be written wait again."""
+        """Write settlements before a take, by its deadline, even if the take is cancelled."""
+        await self.see_through(lambda: self._write_or_wait(owed, until_s))
+
+    async def _write_or_wait(self, owed: Sequence[Owed], until_s: float) -> None:
+        """Write settlements without a take. Debits that could not be written wait again."""
         for one, _ in await self._write(owed, until_s):
             await self._wait_again(one, replace(one.settlement, credits=()))
 

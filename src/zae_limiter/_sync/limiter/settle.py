@@ -3,6 +3,8 @@
 A debit is charged whatever the bucket holds. A credit is never sent again, because it might be given twice.
 """  # generated from _async by tools/mirror.py; do not edit
 
+import logging
+
 from zae_limiter._sync.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient
 from zae_limiter._sync.store.buckets import WriteResult
@@ -11,7 +13,7 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import Owed, contended
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
-from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
+from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError, ZAELimiterError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
 from zae_limiter.core.outcome import Applied, Refused, Throttled
@@ -19,6 +21,8 @@ from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.operations import Put
+
+_log = logging.getLogger("zae_limiter")
 
 
 class Settler:
@@ -36,7 +40,7 @@ class Settler:
         """Charge debits and give credits back.
 
         Raises:
-            RateLimiterUnavailable: The table did not answer; a credit may still have been given.
+            RateLimiterUnavailable: The table did not answer; some of it may still have been written.
         """
         bucket, settlement, terms, until_s = owed
         memory = self._caches.of(bucket)
@@ -49,10 +53,14 @@ class Settler:
         refusals = 0
         for _ in range(MOST_STEPS):
             if memory.sharded:
-                settlement = self._settle_across(owed, view, refusals)
-                if not settlement.names:
+                left = self._settle_across(owed, view, refusals)
+                if not left.names:
                     return
-                owed = owed._replace(settlement=settlement)
+                if settlement.debits and not left.debits:
+                    self._give_back(owed._replace(settlement=left))
+                    return
+                owed = owed._replace(settlement=left)
+                settlement = left
                 # A bucket that no longer exists is created again as shard 0.
                 view = memory.seen(shard)
                 shard = shard if view is not None else 0
@@ -77,6 +85,16 @@ class Settler:
             shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
             view = memory.seen(shard)
         raise contended(bucket)
+
+    def _give_back(self, credits: Owed) -> None:
+        """Give back the credits of a settlement whose debits were charged.
+
+        A failure is logged. An error would mean that nothing was charged, and the debits might be charged again.
+        """
+        try:
+            self.settle(credits)
+        except ZAELimiterError as error:
+            _log.warning("Not given back: %s of %s: %s", credits.settlement, credits.bucket, error)
 
     def _settle_across(self, owed: Owed, view: BucketView | None, refusals: int) -> Settlement:
         """Settle with all shards what one of them cannot pay or hold; return what is left to settle."""
