@@ -1,4 +1,4 @@
-"""Limit the callers of a service by API key: 429 with Retry-After, and streams charged for the tokens they sent.
+"""A chat service that limits requests and tokens by API key, and charges a stream for the words that it sent.
 
 Run it: python examples/fastapi_service/app.py
 
@@ -7,77 +7,24 @@ Limits are stored in the default SQLite file, which all workers share, or in the
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi import Depends, FastAPI, Header, HTTPException
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from zae_limiter import Lease, Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository
+from zae_limiter.web.fastapi import Ask, Lease, RateLimitMiddleware, Taken
 
-RESOURCE = "chat"
-LIMITS = [Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 2_000)]
 ESTIMATE = 100
 TOKENS_A_WORD = 3
 # The owner of each key. The entity is the owner, so that no key is ever stored as an entity id.
 CALLERS = {"key-of-alice": "alice", "key-of-bob": "bob"}
 
 
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, RateLimiter]]:
-    """Open and close the repository with the service; keep limits that are already stored."""
-    async with await Repository.open() as repo:
-        if not await repo.get_resource_defaults(RESOURCE):
-            await repo.set_resource_defaults(RESOURCE, LIMITS)
-        yield {"limiter": RateLimiter(repo)}
-
-
-app = FastAPI(title="Limited chat", lifespan=lifespan)
-
-
-def limiter_of(request: Request) -> RateLimiter:
-    """Return the limiter that the lifespan opened."""
-    limiter: RateLimiter = request.state.limiter
-    return limiter
-
-
-def caller_of(x_api_key: Annotated[str, Header()]) -> str:
-    """Return the owner of the API key."""
-    if x_api_key not in CALLERS:
-        raise HTTPException(401, "no such API key")
-    return CALLERS[x_api_key]
-
-
-Limiter = Annotated[RateLimiter, Depends(limiter_of)]
-Caller = Annotated[str, Depends(caller_of)]
-
-
-async def take(limiter: Limiter, caller: Caller) -> AsyncIterator[Lease]:
-    """Take one request and estimated tokens until the response ends; an error gives them back."""
-    async with limiter.acquire(caller, RESOURCE, {"rpm": 1, "tpm": ESTIMATE}) as lease:
-        yield lease
-
-
-Taken = Annotated[Lease, Depends(take)]
-
-
-@app.exception_handler(RateLimitExceeded)
-async def too_many(request: Request, exceeded: RateLimitExceeded) -> JSONResponse:
-    """Answer 429, with the first second at which a retry is admitted, and every limit in the body."""
-    return JSONResponse(exceeded.as_dict(), 429, {"Retry-After": exceeded.retry_after_header})
-
-
-@app.exception_handler(RateLimiterUnavailable)
-async def unavailable(request: Request, error: RateLimiterUnavailable) -> JSONResponse:
-    """Answer 503 while the store is unavailable."""
-    return JSONResponse({"error": "the rate limiter is unavailable"}, 503, {"Retry-After": "1"})
-
-
 class Question(BaseModel):
     """The prompt of a caller, and the number of words in the answer."""
 
-    prompt: str
+    prompt: str = Field(min_length=1)
     words: int = Field(default=20, ge=0, le=10_000)
 
 
@@ -88,37 +35,33 @@ async def model(question: Question) -> AsyncIterator[str]:
         yield f"word-{number} "
 
 
-@app.post("/chat")
-async def chat(question: Question, lease: Taken) -> dict[str, Any]:
-    """Answer in one piece, and adjust to the actual cost."""
-    if not question.prompt:
-        raise HTTPException(422, "the prompt is empty")
-    words = [word async for word in model(question)]
-    await lease.adjust(tpm=TOKENS_A_WORD * len(words) - ESTIMATE)
-    return {"answer": "".join(words), "tokens": lease.consumed["tpm"]}
+async def caller_of(x_api_key: Annotated[str, Header()]) -> str:
+    """Return the owner of the API key."""
+    if x_api_key not in CALLERS:
+        raise HTTPException(401, "no such API key")
+    return CALLERS[x_api_key]
 
 
-@app.post("/stream")
-async def stream(question: Question, lease: Taken) -> StreamingResponse:
-    """Answer word by word; the lease ends with the response, and is charged for the words sent."""
-
-    async def answer() -> AsyncIterator[str]:
-        used = 0
-        try:
-            async for word in model(question):
-                lease.commit()  # from the first word on, the caller pays, also after a disconnect
-                used += TOKENS_A_WORD
-                yield word
-        finally:
-            lease.adjust(tpm=used - ESTIMATE)
-
-    return StreamingResponse(answer(), media_type="text/plain")
+# From here on: limits, headers, 429, a stream, and clients that disconnect.
+async def estimate(question: Question, caller: Annotated[str, Depends(caller_of)]) -> Ask:
+    """Return what a question takes: one request, and estimated tokens."""
+    return Ask(caller, "chat", {"rpm": 1, "tpm": ESTIMATE})
 
 
-@app.get("/limits")
-async def limits(limiter: Limiter, caller: Caller) -> dict[str, int]:
-    """Return the available tokens of the caller, without taking any."""
-    return await limiter.available(caller, RESOURCE)
+app = FastAPI(title="Limited chat")
+app.add_middleware(RateLimitMiddleware)
+
+
+@app.post("/chat", response_class=StreamingResponse)
+async def chat(question: Question, lease: Annotated[Lease, Taken(estimate)]) -> AsyncIterator[str]:
+    """Answer word by word, and charge the words that were sent."""
+    used = 0
+    try:
+        async for word in model(question):
+            used += TOKENS_A_WORD
+            yield word
+    finally:
+        lease.adjust(tpm=used - ESTIMATE)  # also after a disconnect
 
 
 if __name__ == "__main__":
