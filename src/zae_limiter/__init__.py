@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from zae_limiter._sync.repository import SyncRepository
     from zae_limiter.clock import Clock, SystemClock
     from zae_limiter.core.audit import AuditAction, AuditEvent
+    from zae_limiter.core.cascade import Also
     from zae_limiter.core.config import ResolvedLimits
-    from zae_limiter.core.entity import Entity
+    from zae_limiter.core.entity import Entity, EntityBlock
     from zae_limiter.core.errors import (
         AmountExceedsCapacityError,
         CorruptItemError,
+        EntityBlockedError,
         EntityError,
         EntityExistsError,
         EntityHasChildrenError,
         EntityNotFoundError,
-        IncompatibleSchemaError,
         InfrastructureError,
         InfrastructureNotFoundError,
         InvalidIdentifierError,
         InvalidNameError,
-        KindNotAllowedError,
         LeaseExpiredError,
         LocalAwsError,
         MissingExtraError,
@@ -49,14 +49,13 @@ if TYPE_CHECKING:
         StackCreationError,
         StackOperationError,
         StorageError,
-        UnknownKindError,
+        TooManyBucketsError,
         UnsupportedByBackendError,
         ValidationError,
-        VersionError,
-        VersionMismatchError,
         ZAELimiterError,
     )
     from zae_limiter.core.limit import Limit, LimitName
+    from zae_limiter.core.names import ALL_RESOURCES
     from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
         BackendCapabilities,
@@ -69,6 +68,14 @@ if TYPE_CHECKING:
         Status,
     )
     from zae_limiter.core.usage import UsageSnapshot, UsageSummary
+    from zae_limiter.core.version_errors import (
+        IncompatibleSchemaError,
+        KindNotAllowedError,
+        UnknownKindError,
+        VersionError,
+        VersionMismatchError,
+    )
+    from zae_limiter.decorator import limited
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
     from zae_limiter.process import renew_clients
@@ -82,9 +89,11 @@ if TYPE_CHECKING:
 _MODULES = {
     **dict.fromkeys(("Clock", "SystemClock"), "clock"),
     **dict.fromkeys(("AuditAction", "AuditEvent"), "core.audit"),
+    "Also": "core.cascade",
     "ResolvedLimits": "core.config",
-    "Entity": "core.entity",
+    **dict.fromkeys(("Entity", "EntityBlock"), "core.entity"),
     **dict.fromkeys(("Limit", "LimitName"), "core.limit"),
+    "ALL_RESOURCES": "core.names",
     "Namespace": "core.namespace",
     **dict.fromkeys(
         (
@@ -100,6 +109,7 @@ _MODULES = {
         "core.status",
     ),
     **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
+    "limited": "decorator",
     "LimiterInfo": "infra.discovery",
     "StackOptions": "infra.options",
     "Lease": "_async.limiter.lease",
@@ -118,10 +128,22 @@ _MODULES = {
     "HtmlFormatter": "visualization.page",
     "PlotFormatter": "visualization.plot",
     **dict.fromkeys(("CsvFormatter", "TableFormatter"), "visualization.table"),
+    **dict.fromkeys(
+        (
+            "IncompatibleSchemaError",
+            "KindNotAllowedError",
+            "UnknownKindError",
+            "VersionError",
+            "VersionMismatchError",
+        ),
+        "core.version_errors",
+    ),
 }
-"""The modules of all public names but the errors, which are in ``core.errors``."""
+"""The modules of all public names but most errors, which are in ``core.errors``."""
 
 __all__ = [
+    "ALL_RESOURCES",
+    "Also",
     "AmountExceedsCapacityError",
     "AuditAction",
     "AuditEvent",
@@ -132,6 +154,8 @@ __all__ = [
     "CorruptItemError",
     "CsvFormatter",
     "Entity",
+    "EntityBlock",
+    "EntityBlockedError",
     "EntityCapacity",
     "EntityError",
     "EntityExistsError",
@@ -183,6 +207,7 @@ __all__ = [
     "SyncRepositoryProtocol",
     "SystemClock",
     "TableFormatter",
+    "TooManyBucketsError",
     "UnknownKindError",
     "UnsupportedByBackendError",
     "UsageFormatter",
@@ -194,6 +219,7 @@ __all__ = [
     "ZAELimiterError",
     "__version__",
     "format_usage_snapshots",
+    "limited",
     "renew_clients",
 ]
 

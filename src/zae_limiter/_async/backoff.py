@@ -57,7 +57,9 @@ class Backoff:
             RateLimiterUnavailable: The deadline leaves no time for a pause and another attempt.
         """
         if not await self.wait():
-            raise RateLimiterUnavailable(TimeoutError("the store takes no writes, or others kept changing the bucket"))
+            raise RateLimiterUnavailable(
+                TimeoutError("the store takes no writes, or other clients kept changing the bucket")
+            )
 
     def _draw_s(self) -> float:
         return self._next_s * (self._jitter() if self._pauses.full_jitter else 0.5 + self._jitter() / 2)

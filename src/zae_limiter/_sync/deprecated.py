@@ -18,6 +18,7 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, StorageError, ValidationError
 from zae_limiter.core.location import DynamoLocation, dynamo_url, without_credentials
 from zae_limiter.core.names import check_stack_name
+from zae_limiter.core.repository_misuse import not_a_repository
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.infra.options import StackOptions
 from zae_limiter.process import renew_in_copies
@@ -63,7 +64,7 @@ class LateRepository(SyncRepository):
             raise TypeError(f"unexpected keyword argument {sorted(unknown)[0]!r}")
         name, options = named.get("name"), named.get("stack_options")
         if name is None:
-            raise ValidationError("repository", None, "must be open: use connect() or builder()")
+            raise not_a_repository(None, SyncRepository.__name__)
         check_stack_name(name)
         location = DynamoLocation(name, named.get("region"), named.get("endpoint_url"))
         mode, session = named.get("parallel_mode", "auto"), named.get("session")
@@ -182,7 +183,7 @@ class LateRateLimiter(SyncRateLimiter):
         except RateLimiterUnavailable as error:
             return UnavailableClient(error, self._late.on_unavailable)
 
-    def acquire(
+    def acquire(  # noqa: PLR0913 - those of the limiter
         self,
         entity_id: str,
         resource: str,
@@ -191,10 +192,17 @@ class LateRateLimiter(SyncRateLimiter):
         on_unavailable: Any = None,
         on_error: Any = GIVE_BACK,
         durable: Any = False,
+        also: Any = None,
     ) -> SyncLease:
-        """Return a lease as ``SyncRateLimiter.acquire`` does; entering the lease opens the repository first."""
+        """Return a lease as ``SyncRateLimiter.acquire`` does; entering the lease opens the repository first.
+
+        Raises:
+            ValidationError: There are requests in ``also``, and the repository is not open yet.
+        """
         if hasattr(self, "_client"):
-            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error, durable)
+            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error, durable, also)
+        if also:
+            raise ValidationError("also", also, "needs an open repository: use Repository.open or Repository.connect")
         return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
 
 
@@ -211,8 +219,12 @@ class UnavailableClient(BatchedClient):
         """Return a deadline that has passed."""
         return 0.0
 
-    def cascading_limits(self, bucket: object) -> NoReturn:
+    def is_alone(self, bucket: object) -> NoReturn:
         """Raise RateLimiterUnavailable, before anything is consumed."""
+        raise self._error
+
+    def unblocked_chain_of(self, request: object) -> NoReturn:
+        """Raise RateLimiterUnavailable, as ``is_alone`` does for a lease of one request."""
         raise self._error
 
     def see_through(self, _: object) -> None:

@@ -142,6 +142,7 @@ class DynamoTable:
     inline = False
     index_lag_s = _INDEX_LAG_S
     log = None
+    together = None
 
     def __init__(
         self,

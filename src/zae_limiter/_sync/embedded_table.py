@@ -20,7 +20,7 @@ from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Item, TransactOutcome, Unavailable, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities, TableSize
 from zae_limiter.process import renew_in_copies
-from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import BlockingTable, Busy
 from zae_limiter.tables.totals import HOUR_MS
 
@@ -79,6 +79,21 @@ class EmbeddedTable:
     def log(self) -> "EmbeddedTable":
         """The log of what buckets have used."""
         return self
+
+    @property
+    def together(self) -> "EmbeddedTable":
+        """The writes of several items in one step."""
+        return self
+
+    def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
+        """Apply updates of different items that exist, all or none, and return the new items; None if nothing was."""
+        self._writes_to_upkeep -= len(updates)
+        if self._writes_to_upkeep <= 0:
+            self._keep_up()
+        try:
+            return self._table.update_all(updates)
+        except Busy:
+            return None
 
     def now(self) -> TimeBounds:
         """Return the machine's time, which every process that shares the table has in common."""
@@ -225,7 +240,7 @@ class EmbeddedTable:
         while backoff.wait_to_deadline():
             with suppress(Busy):
                 return call(argument)
-        raise TimeoutError(f"the file was locked by others for {self._clock.monotonic_s() - started_s:.1f} s")
+        raise TimeoutError(f"the file was locked by another program for {self._clock.monotonic_s() - started_s:.1f} s")
 
     def _log_some(self, start: int) -> int | None:
         """Log what the next buckets have used."""

@@ -11,7 +11,7 @@ from typing import Protocol
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities, TableSize
-from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Update, Write
 
 
 class ChangeLog(Protocol):
@@ -40,6 +40,17 @@ class ServerTimePort(Protocol):
         """Return the latest time it may have shown at ``local_s`` of the monotonic clock, None if unknown."""
 
 
+class TogetherPort(Protocol):
+    """Writes of several items in one step, which an embedded table makes in place."""
+
+    def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
+        """Apply updates of different items that exist, all or none, and return the new items.
+
+        None if nothing was written: a condition does not hold, an item is absent, or the table would have to wait. The
+        updates change no key, and remove at most one attribute each.
+        """
+
+
 class Table(Protocol):
     """One table of items; neither the table nor the caller changes an item that was returned."""
 
@@ -54,6 +65,10 @@ class Table(Protocol):
     @property
     def log(self) -> ChangeLog | None:
         """The log of what buckets have used, None if the table has no log."""
+
+    @property
+    def together(self) -> TogetherPort | None:
+        """The writes of several items in one step, None if only a transaction makes them."""
 
     @property
     def index_lag_s(self) -> float:

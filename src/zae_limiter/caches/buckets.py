@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
-from zae_limiter.core.config import Resolution
+from zae_limiter.core.config import Links, Resolution
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.status import CacheStats, OnUnavailable
-from zae_limiter.core.view import EffectiveLimits, View
+from zae_limiter.core.view import NO_LIMITS, EffectiveLimits, View
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BucketView
 
@@ -44,20 +44,26 @@ class Bounded(dict[K, V], Generic[K, V]):
         if len(self) > self._most:
             # A dictionary finds its oldest key slowly once many before it were removed. So several are removed at once.
             for oldest in list(islice(self, min(_FORGOTTEN_AT_ONCE, self._most // 8 + 1))):
-                self.pop(oldest, None)
+                self.drop(oldest)
+
+    def drop(self, key: K) -> None:
+        """Drop a key."""
+        self.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLimits:
     """Limits in force as last read, when they were read, and when to read them again.
 
-    ``terms`` is None if no limits are stored; that is cached too.
+    ``terms`` is None if no limits are stored; that is cached too. ``links`` is None if an acquire takes only from the
+    bucket of these limits.
     """
 
     resolution: Resolution
     terms: EffectiveLimits | None
     read_ms: int
     expires_ms: int
+    links: Links | None = None
 
     def is_fresh(self, now_ms: int) -> bool:
         """Say whether they need not be read again yet."""
@@ -81,12 +87,14 @@ class Remembered:
 
     ``view`` is shard 0. ``shards`` are the others, None for a shard that was found absent; ``shards`` is None if the
     bucket has one shard. ``flights`` are the takes in flight, None if there are none. ``gauged_ms`` is when the write
-    rate of shard 0 was last looked at.
+    rate of shard 0 was last looked at. ``chain`` are the buckets that an acquire takes from, this one first; None if
+    that must be found.
     """
 
-    __slots__ = ("flights", "gauged_ms", "limits", "shards", "view")
+    __slots__ = ("chain", "flights", "gauged_ms", "limits", "shards", "view")
 
     def __init__(self) -> None:
+        self.chain: ChainLink | None = None
         self.limits: KnownLimits | None = None
         self.view: BucketView | None = None
         self.shards: dict[int, BucketView | None] | None = None
@@ -134,7 +142,11 @@ class Remembered:
         """Keep shard 0 as it answered a take, unless a newer answer has arrived in between."""
         newest = self.view
         if newest is None or newest.numbers[-1] <= view.numbers[-1]:
-            self.keep(0, view)
+            if self.shards is None and view.layout.shared.shard_count == 1:
+                # What ``keep`` does for a bucket with one shard, inlined because every take on DynamoDB runs it.
+                self.view = view
+            else:
+                self.keep(0, view)
 
     def forget_in_flight(self) -> None:
         """Forget takes that are in flight: another process gets their answers."""
@@ -174,11 +186,56 @@ class Remembered:
         return {number: view for number, view in shards.items() if view is not None}
 
 
+class ChainLink:
+    """A bucket of an acquire, with its limits, and the link of the next bucket, None if it is the last.
+
+    Entities with the same parent share the links above them. A link is valid while its bucket has the same limits. An
+    entity without limits has a link too, with the terms ``NO_LIMITS``: it may be moved or blocked. ``since_ms`` and
+    ``until_ms`` are when the limits of this bucket and of all after it are fresh. ``is_shared`` is True if the next
+    bucket is of the same entity.
+    """
+
+    __slots__ = ("bucket", "is_shared", "limits", "memory", "next", "since_ms", "terms", "until_ms")
+
+    def __init__(
+        self,
+        bucket: BucketId,
+        memory: Remembered,
+        limits: KnownLimits,
+        terms: EffectiveLimits,
+        after: "ChainLink | None",
+    ) -> None:
+        self.bucket = bucket
+        self.memory = memory
+        self.limits = limits
+        self.terms = terms
+        self.next = after
+        self.is_shared = after is not None and after.bucket[0] == bucket[0]
+        self.since_ms: int = limits.read_ms if after is None else max(limits.read_ms, after.since_ms)
+        self.until_ms: int = limits.expires_ms if after is None else min(limits.expires_ms, after.until_ms)
+
+    def continues(self, limits: KnownLimits | None, after: "ChainLink | None") -> bool:
+        """Return whether the link is that of these limits, with this next link."""
+        return self.limits is limits and self.next is after
+
+
+class _Buckets(Bounded[BucketId, Remembered]):
+    """What is cached of buckets. Links to a bucket that is dropped become invalid."""
+
+    __slots__ = ()
+
+    def drop(self, key: BucketId) -> None:
+        """Drop a bucket."""
+        dropped = self.pop(key, None)
+        if dropped is not None:
+            dropped.limits = None
+
+
 class NamespaceCaches:
     """The caches of one client for one namespace, shared by every repository of that namespace."""
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
-        self.buckets: Bounded[BucketId, Remembered] = Bounded(most)
+        self.buckets: Bounded[BucketId, Remembered] = _Buckets(most)
         self.own_terms: Bounded[tuple[object, ...], EffectiveLimits] = Bounded(most)
         # The resources of all buckets, by which those of one entity are found.
         self._resources: set[str] = set()
@@ -187,6 +244,7 @@ class NamespaceCaches:
         self._shared_limits: Bounded[Resolution, KnownLimits] = Bounded(min(most, _SHARED_LIMITS))
         self.on_unavailable: OnUnavailable | None = None
         self.active_until_ms = 0
+        self.kinds: frozenset[str] = frozenset()
         self.hits = 0
         self.misses = 0
         renew_in_copies(self)
@@ -219,8 +277,12 @@ class NamespaceCaches:
         return None if found is None else found.seen(shard)
 
     def keep_limits(self, bucket: BucketId, limits: KnownLimits | None) -> None:
-        """Keep limits in force."""
-        self.of(bucket).limits = limits
+        """Keep limits in force. Links that were made for other limits become invalid."""
+        known = self.of(bucket)
+        if known.limits is not limits:
+            # An acquire checks its amounts by the first link, before it finds that the limits have changed.
+            known.chain = None
+        known.limits = limits
 
     def keep_view(self, bucket: BucketId, view: BucketView | None, shard: int = 0) -> None:
         """Keep a shard of a bucket as it was seen, None if it is absent."""
@@ -238,12 +300,12 @@ class NamespaceCaches:
         """Return limits that were just read, as the object that buckets with equal limits share."""
         newest = self._shared_limits.get(resolution)
         if newest is None:
-            newest = KnownLimits(resolution, terms, now_ms, now_ms + ttl_ms)
+            newest = KnownLimits(resolution, terms, now_ms, now_ms + ttl_ms, resolution.links)
         elif 0 <= now_ms - newest.read_ms < ttl_ms // _SHARED_FOR:
             # They are read again a little earlier than they have to be.
             return newest
         else:
-            newest = KnownLimits(newest.resolution, newest.terms, now_ms, now_ms + ttl_ms)
+            newest = KnownLimits(newest.resolution, newest.terms, now_ms, now_ms + ttl_ms, newest.links)
         self._shared_limits.keep(resolution, newest)
         return newest
 
@@ -259,6 +321,21 @@ class NamespaceCaches:
             known = self.buckets.get((entity_id, resource))
             if known is not None:
                 known.limits = None
+
+    def remember_chain(self, buckets: Sequence[tuple[BucketId, KnownLimits]]) -> None:
+        """Remember the buckets of an acquire, and the limits by which they were found.
+
+        They include those of entities without limits. A bucket is linked only to those after it, so buckets above are
+        linked for all entities below. Nothing is remembered if the limits of a bucket have changed since.
+        """
+        link: ChainLink | None = None
+        for bucket, limits in reversed(buckets):
+            memory = self.of(bucket)
+            if memory.limits is not limits:
+                return
+            if memory.chain is None or not memory.chain.continues(limits, link):
+                memory.chain = ChainLink(bucket, memory, limits, limits.terms or NO_LIMITS, link)
+            link = memory.chain
 
     def stats(self, ttl_seconds: float) -> CacheStats:
         """Return the statistics of the cached limits."""

@@ -1,9 +1,9 @@
 """Requests for tokens and what comes of them, as values."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zae_limiter.caches.buckets import BucketId, Remembered
+from zae_limiter.caches.buckets import BucketId, ChainLink, Remembered
 from zae_limiter.core.acquire import (
     LevelOfLimit,
     NextStep,
@@ -19,7 +19,7 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
-from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
+from zae_limiter.core.view import NO_LIMITS, Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema.bucket_item import BucketView
 
 _SURE_MS = 20
@@ -41,8 +41,8 @@ class AcquireRequest(NamedTuple):
     """The amounts that a caller requests of one bucket.
 
     ``own`` are limits of the caller that replace stored ones, or apply if there are none. ``until_s`` is the deadline
-    on the monotonic clock. ``partly``: limits that the bucket lacks are ignored. ``with_ancestors``: if the entity
-    cascades to buckets that this client has never seen, the same call takes from all of them.
+    on the monotonic clock. ``partly``: limits that the bucket lacks are ignored. ``known`` are limits that were just
+    read for it; None for cached ones.
     """
 
     bucket: BucketId
@@ -50,7 +50,7 @@ class AcquireRequest(NamedTuple):
     own: OwnLimits
     until_s: float
     partly: bool = False
-    with_ancestors: bool = False
+    known: "Evaluated | None" = None
 
     def amounts(self, terms: EffectiveLimits) -> Amounts:
         """Return the amounts by position among these limits.
@@ -61,27 +61,9 @@ class AcquireRequest(NamedTuple):
         """
         return amounts_of(self.consume, terms) if not self.partly else partial_amounts(self.consume, terms)
 
-    def ancestors(self, terms: EffectiveLimits) -> list["AcquireRequest"]:
-        """Return the requests to the buckets above this one, nearest first, that these limits cascade to.
-
-        An ancestor is limited by its stored limits, and only by those that it has. If it has none, the limits of the
-        caller apply to it too.
-        """
-        return [self.to_ancestor(bucket) for bucket in ancestors_of(self.bucket, terms)]
-
-    def to_ancestor(self, bucket: BucketId) -> "AcquireRequest":
-        """Return the same request to the bucket of an ancestor."""
-        own = self.own if self.own is None or isinstance(self.own, FallbackLimits) else FallbackLimits(self.own)
-        return AcquireRequest(bucket, self.consume, own, self.until_s, partly=True)
-
     def requested(self, terms: EffectiveLimits) -> Amounts:
         """Return the amounts by position of the limits that the bucket has, even if they can never be admitted."""
         return requested_amounts(self.consume, terms)
-
-
-def ancestors_of(bucket: BucketId, terms: EffectiveLimits) -> list[BucketId]:
-    """Return the buckets above a bucket that its limits cascade to, nearest first. Today this is one level."""
-    return [(terms.parent_id, bucket[1])] if terms.cascade and terms.parent_id is not None else []
 
 
 def partial_amounts(consume: dict[str, int], terms: EffectiveLimits) -> Amounts:
@@ -155,13 +137,30 @@ class Rejected:
         return all(milli <= levels[position].available_milli((late, late)) for position, milli in self.amounts)
 
 
-@dataclass(slots=True)
-class HeldBucket:
-    """A bucket that was taken from, what admitted the take, and the names of the requested limits that it has."""
+class HeldBucket(NamedTuple):
+    """A bucket that was taken from, what admitted the take, and the names of the limits that it has.
+
+    ``counted`` are the limits whose use was only counted, because of a bypass; None if there is no bypass. ``missing``
+    are amounts that the lease holds, but that only its other buckets gave; None if there are none.
+    """
 
     bucket: BucketId
     admitted: Admitted
     names: Collection[str]
+    counted: Collection[str] | None = None
+    missing: Mapping[str, int] | None = None
+
+    def gave(self, consumed: Mapping[str, int]) -> dict[str, int]:
+        """Return what the bucket gave of the amounts that the lease holds."""
+        missing = self.missing or {}
+        return {name: max(0, amount - missing.get(name, 0)) for name, amount in consumed.items() if name in self.names}
+
+    def charge(self, changes: dict[str, int], consumed: Mapping[str, int]) -> "Charge":
+        """Return the changes that are settled with this bucket: it never gets back more than it gave."""
+        if self.missing is None:
+            return Charge(self, changes)
+        gave = self.gave(consumed)
+        return Charge(self, {name: max(amount, -gave.get(name, 0)) for name, amount in changes.items()})
 
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
         """Return what changes in tokens, up or down, mean for this bucket; None if nothing changes."""
@@ -173,11 +172,44 @@ class HeldBucket:
         return Settlement(debits, credits, self.admitted.birth)
 
 
+Planned = tuple[ChainLink, BucketView, Amounts]
+"""A bucket of a chain, its view, and the amounts to take. A bare tuple, because every acquire makes one per bucket."""
+
+
+class TakenChain:
+    """The buckets of a chain that were taken from, without the first. What is held of each is made when it is read."""
+
+    __slots__ = ("_planned",)
+
+    def __init__(self, planned: Sequence[Planned]) -> None:
+        self._planned = planned
+
+    def __iter__(self) -> Iterator[HeldBucket]:
+        """Return what is held of each bucket."""
+        for link, view, _ in self._planned[1:]:
+            yield HeldBucket(link.bucket, view.layout.admitted_by(link.terms), link.terms.positions)
+
+
+class Charge(NamedTuple):
+    """A bucket that was taken from, and changes in tokens, up or down, that are settled with it."""
+
+    held: HeldBucket
+    changes: dict[str, int]
+
+
 class Cascaded(NamedTuple):
-    """A request that its own bucket and those of its ancestors have admitted."""
+    """A request that several buckets have admitted: that of its entity and resource, and all others.
+
+    ``admitted`` is ``NOTHING_TAKEN`` if no limits are in force for the entity and resource, or with a bypass.
+    ``others`` then has that bucket too, if it was taken from.
+    """
 
     admitted: Admitted
-    ancestors: Sequence[HeldBucket]
+    others: Iterable[HeldBucket]
+
+
+NOTHING_TAKEN = Admitted(NO_LIMITS, None)
+"""The result of a bucket without limits."""
 
 
 class Owed(NamedTuple):
@@ -196,4 +228,4 @@ def about(unavailable: RateLimiterUnavailable, bucket: BucketId, stack_name: str
 
 def contended(bucket: BucketId) -> RateLimiterUnavailable:
     """Return the error of a bucket that other clients keep changing."""
-    return RateLimiterUnavailable(TimeoutError("others kept changing the bucket"), None, *bucket)
+    return RateLimiterUnavailable(TimeoutError("other clients kept changing the bucket"), None, *bucket)

@@ -376,11 +376,45 @@ def held_statuses(
 
     ``held`` are the tokens of the request, adjustments included. ``pending`` are its adjustments, up or down.
     """
-    return [
-        replace(
-            status,
-            available=min(status.limit.capacity, status.available - pending.get(status.limit_name, 0)),
-            requested=held.get(status.limit_name, 0),
-        )
-        for status in statuses(bucket, levels, (), now, now)
-    ]
+    entity_id, resource = bucket
+    result = []
+    for level in levels:
+        limit = level.limit
+        name = limit.name
+        left = level.available_milli(now) // 1000
+        if pending:
+            left = min(limit.capacity, left - pending.get(name, 0))
+        # Positional, because a response with headers makes one for each limit.
+        result.append(LimitStatus(entity_id, resource, name, limit, left, held.get(name, 0), False, 0.0))
+    return result
+
+
+def held_statuses_of(
+    bucket: tuple[str, str],
+    view: View[Any],
+    terms: EffectiveLimits,
+    held: Mapping[str, int],
+    pending: Mapping[str, int],
+    now: TimeBounds,
+) -> list[LimitStatus]:
+    """Return the ``held_statuses`` of an unsharded bucket by its view."""
+    layout = view.layout
+    if not layout.follows(terms):
+        return held_statuses(bucket, limit_levels(view, terms, now), held, pending, now)
+    entity_id, resource = bucket
+    low_ms = now[0]
+    numbers, grids = view.numbers, layout.grids
+    has_earned = low_ms > layout.start_ms
+    result = []
+    # The same as by ``limit_levels``, without an object for each level: a response with headers does this.
+    for position, (part, limit) in enumerate(zip(layout.shared.shares, layout.shared.limits, strict=False)):
+        milli = numbers[position]
+        if has_earned:
+            milli += part.offered(low_ms) - grids[position]
+        capacity = part.capacity_milli
+        left = (milli if milli < capacity else capacity) // 1000
+        name = part.name
+        if pending:
+            left = min(limit.capacity, left - pending.get(name, 0))
+        result.append(LimitStatus(entity_id, resource, name, limit, left, held.get(name, 0), False, 0.0))
+    return result

@@ -102,6 +102,20 @@ def guess(view: View[Any], spend: Spend, now: TimeBounds, effort: Effort) -> Bou
     return _set(spend, max(spend.taken, capacity - int(min(slack, wanted))))
 
 
+def shortfall(view: View[Any], position: int, taken: int, now: TimeBounds) -> float:
+    """Return how many millitokens a take may lack because of what others have taken since the view.
+
+    0 if the tokens are there by the high estimate of their takes, and a few more takes that may be in flight.
+    """
+    pace = view.pace
+    if pace is None:
+        return 0.0
+    expected, spread = _used_by_others(view, position, now)
+    level = view.layout.baseline(position).level(view.numbers[position], now[0])
+    lacking: float = taken + expected + spread + _LEAST_GAP * pace.size(position) - level
+    return max(0.0, lacking)
+
+
 def _add(spend: Spend, capacity: int) -> Bounds:
     if spend.taken - spend.earned > capacity - spend.most:
         # The time is so uncertain that no balance is both surely enough and surely not above the

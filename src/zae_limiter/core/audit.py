@@ -24,6 +24,10 @@ class AuditAction(StrEnum):
 
     ENTITY_CREATED = "entity_created"
     ENTITY_DELETED = "entity_deleted"
+    ENTITY_MOVED = "entity_moved"
+    ENTITY_BLOCKED = "entity_blocked"
+    ENTITY_UNBLOCKED = "entity_unblocked"
+    BYPASS_SET = "bypass_set"
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
     RESOURCE_DEFAULTS_SET = "resource_defaults_set"
@@ -149,7 +153,7 @@ def check_audit_id(value: object, field: str = "entity_id") -> None:
     if type(value) is not str or not value.startswith("$"):
         check_entity_id(value, field)
     elif value.startswith(_RESOURCE_AUDIT_PREFIX):
-        check_resource(value.removeprefix(_RESOURCE_AUDIT_PREFIX), field)
+        check_resource(value.removeprefix(_RESOURCE_AUDIT_PREFIX), field, allow_all=True)
     elif value.startswith(_NAMESPACE_AUDIT_PREFIX):
         check_namespace(value.removeprefix(_NAMESPACE_AUDIT_PREFIX), field)
     elif value != SYSTEM_AUDIT_ID:

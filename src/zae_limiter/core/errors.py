@@ -9,6 +9,7 @@ arguments in ``args``, so it survives pickling. It builds its message only when 
     ├── RateLimitError
     │   ├── RateLimitExceeded
     │   │   └── AmountExceedsCapacityError (also a ValidationError)
+    │   ├── EntityBlockedError
     │   └── LeaseExpiredError
     ├── EntityError
     │   ├── EntityNotFoundError
@@ -27,15 +28,12 @@ arguments in ``args``, so it survives pickling. It builds its message only when 
     │   ├── LocalAwsError
     │   ├── NamespaceNotFoundError
     │   └── NamespaceStateError
-    ├── VersionError
-    │   ├── VersionMismatchError
-    │   ├── IncompatibleSchemaError
-    │   ├── UnknownKindError
-    │   └── KindNotAllowedError
+    ├── VersionError, and those below it: see version_errors
     ├── ValidationError (also a ValueError)
     │   ├── InvalidIdentifierError
     │   ├── InvalidNameError
-    │   └── NoLimitsInForceError
+    │   ├── NoLimitsInForceError
+    │   └── TooManyBucketsError
     └── MissingExtraError
 """
 
@@ -46,6 +44,8 @@ from typing import TYPE_CHECKING, Any
 from zae_limiter.core.short_repr import short_repr
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from zae_limiter.core.status import DeferredStatuses, LimitStatus
 
 
@@ -119,7 +119,18 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             # Rounded first: 4.035 s is 4035.0000000000005 ms as a float, which would become 4036.
             "retry_after_ms": math.ceil(round(self.retry_after_seconds * 1000, 6)),
             "limits": [status.as_dict() for status in self.statuses],
+            "buckets": self._buckets(),
         }
+
+    def _buckets(self) -> list[dict[str, Any]]:
+        """Return every bucket that the request takes from, with its limits."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for status in self.statuses:
+            found.setdefault((status.entity_id, status.resource), []).append(status.as_dict())
+        return [
+            {"entity_id": entity_id, "resource": resource, "limits": limits}
+            for (entity_id, resource), limits in found.items()
+        ]
 
     def __str__(self) -> str:
         violations = self.violations
@@ -132,6 +143,40 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{others}. "
             f"Retry after {worst.retry_after_seconds:.3f} s."
         )
+
+
+class EntityBlockedError(RateLimitError):
+    """An operator has blocked the entity, or an ancestor that it cascades to; nothing was taken.
+
+    ``entity_id`` is the blocked entity. ``resource`` is the blocked resource, None if all are blocked. ``until`` is
+    when the block ends, None if it has no end.
+    """
+
+    def __init__(
+        self, entity_id: str, resource: str | None = None, reason: str | None = None, until: "datetime | None" = None
+    ) -> None:
+        self.entity_id = entity_id
+        self.resource = resource
+        self.reason = reason
+        self.until = until
+        super().__init__(entity_id, resource, reason, until)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all data of the error, ready for JSON."""
+        return {
+            "error": "entity_blocked",
+            "message": str(self),
+            "entity_id": self.entity_id,
+            "resource": self.resource,
+            "reason": self.reason,
+            "until": None if self.until is None else self.until.isoformat(),
+        }
+
+    def __str__(self) -> str:
+        what = "" if self.resource is None else f" for resource {self.resource!r}"
+        until = "" if self.until is None else f" until {self.until.isoformat()}"
+        reason = "" if self.reason is None else f": {self.reason}"
+        return f"Entity {self.entity_id!r} is blocked{what}{until}{reason}. An operator can call unblock_entity()."
 
 
 class LeaseExpiredError(RateLimitError):
@@ -174,7 +219,7 @@ class EntityHasChildrenError(EntityError):
     """The entity cannot be deleted, because other entities have it as their parent."""
 
     def __str__(self) -> str:
-        return f"Entity {self.entity_id!r} has children. Delete them first; get_children() lists them."
+        return f"Entity {self.entity_id!r} has children. Move or delete them first; get_children() lists them."
 
 
 class InfrastructureError(ZAELimiterError):
@@ -337,102 +382,6 @@ class NamespaceStateError(InfrastructureError):
         return f"{what}." if self.hint is None else f"{what}; {self.hint}."
 
 
-class VersionError(ZAELimiterError):
-    """The versions of client, table and aggregator are incompatible.
-
-    ``client_outdated`` is True if the client must be updated, and False if the limiter must be
-    upgraded. ``upgrade_command`` is the command that upgrades the limiter.
-    """
-
-    client_outdated: bool = False
-    upgrade_command: str = "zae-limiter upgrade"
-
-    @property
-    def remedy(self) -> str:
-        """What to do."""
-        if self.client_outdated:
-            return "Install a newer version of this client."
-        return f"Upgrade the limiter: {self.upgrade_command}"
-
-
-class VersionMismatchError(VersionError):
-    """The client and the deployed stack have incompatible versions."""
-
-    def __init__(
-        self,
-        client_version: str,
-        stack_version: str,
-        reason: str,
-        client_outdated: bool = False,
-        upgrade_command: str = "zae-limiter upgrade",
-    ) -> None:
-        self.client_version = client_version
-        self.stack_version = stack_version
-        self.reason = reason
-        self.client_outdated = client_outdated
-        self.upgrade_command = upgrade_command
-        super().__init__(client_version, stack_version, reason, client_outdated, upgrade_command)
-
-    def __str__(self) -> str:
-        versions = f"Client {self.client_version} and stack {self.stack_version}"
-        return f"{versions} are incompatible: {self.reason}. {self.remedy}"
-
-
-class IncompatibleSchemaError(VersionError):
-    """This client cannot use the table's schema."""
-
-    def __init__(
-        self,
-        client_schema: str,
-        table_schema: str,
-        client_outdated: bool = False,
-        upgrade_command: str = "zae-limiter upgrade",
-    ) -> None:
-        self.client_schema = client_schema
-        self.table_schema = table_schema
-        self.client_outdated = client_outdated
-        self.upgrade_command = upgrade_command
-        super().__init__(client_schema, table_schema, client_outdated, upgrade_command)
-
-    def __str__(self) -> str:
-        order = "newer" if self.client_outdated else "older"
-        return (
-            f"The table has schema {self.table_schema}, {order} than this client's {self.client_schema}. {self.remedy}"
-        )
-
-
-class UnknownKindError(VersionError):
-    """The table stores items of a kind that this client would misread; ``required`` is the version that knows it."""
-
-    client_outdated = True
-
-    def __init__(self, kind: str, required: str, client_version: str) -> None:
-        self.kind = kind
-        self.required = required
-        self.client_version = client_version
-        super().__init__(kind, required, client_version)
-
-    def __str__(self) -> str:
-        return (
-            f"The table stores items of the kind {self.kind!r}, which version {self.client_version} does not know. "
-            f"Install version {self.required} or later."
-        )
-
-
-class KindNotAllowedError(VersionError):
-    """The table does not allow items of this kind yet, and this client may not change that."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        super().__init__(kind)
-
-    def __str__(self) -> str:
-        return (
-            f"The table does not allow items of the kind {self.kind!r} yet, so that older clients cannot misread them. "
-            f"Update all clients, then run as an operator: zae-limiter upgrade --allow {self.kind}"
-        )
-
-
 class ValidationError(ZAELimiterError, ValueError):
     """An argument is invalid; nothing was written. It is also a ``ValueError``."""
 
@@ -461,12 +410,15 @@ class NoLimitsInForceError(ValidationError):
         return f"Missing {self.field}: {self.reason}"
 
 
+class TooManyBucketsError(ValidationError):
+    """A request would take from too many levels or buckets, or a parent would make such requests."""
+
+
 class AmountExceedsCapacityError(RateLimitExceeded, ValidationError):
     """An amount exceeds the capacity of its limit, so the request can never be admitted.
 
-    It is a rejection and an invalid argument, so handlers of either catch it. For handlers that
-    wait, ``retry_after_seconds`` is the time until the bucket is full. ``statuses`` is empty if the
-    levels of the buckets are unknown.
+    It is a rejection and an invalid argument, so handlers of either catch it. For handlers that wait,
+    ``retry_after_seconds`` is the time until the bucket is full. ``statuses`` is empty if no level is known.
     """
 
     never = True
@@ -480,7 +432,9 @@ class AmountExceedsCapacityError(RateLimitExceeded, ValidationError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return ValidationError.__str__(self)
+        above = [one for one in self.statuses if one.requested > one.limit.capacity]
+        whose = next((f" for entity {one.entity_id!r}" for one in above if f"[{one.limit_name}]" in self.field), "")
+        return f"{ValidationError.__str__(self)}{whose}"
 
 
 class MissingExtraError(ZAELimiterError):

@@ -76,6 +76,29 @@ class ChosenUrl(NamedTuple):
     reason: str
 
 
+class StackElsewhere(NamedTuple):
+    """The store that variables of another program with this API name.
+
+    ``said`` is a clause that names the variables. ``namespace`` is None if none is named.
+    """
+
+    said: str
+    url: str
+    namespace: str | None
+
+
+def stack_elsewhere(environment: Mapping[str, str]) -> StackElsewhere | None:
+    """Return the store that the variables of another program name, None if none is set, or if ours is set."""
+    named = [name for name in (_STACK_VARIABLE, _NAMESPACE_VARIABLE) if environment.get(name)]
+    if not named or environment.get(URL_VARIABLE):
+        return None
+    region = next((environment[name] for name in _REGION_VARIABLES if environment.get(name)), "REGION")
+    url = f"dynamodb://{environment.get(_STACK_VARIABLE) or 'NAME'}?region={region}"
+    verb = "is" if len(named) == 1 else "are"
+    said = f"{' and '.join(named)} {verb} set, but this package reads {URL_VARIABLE} only"
+    return StackElsewhere(said, url, environment.get(_NAMESPACE_VARIABLE) or None)
+
+
 def choose_url(passed: str | None, environment: Mapping[str, str]) -> ChosenUrl:
     """Return the URL that was passed, else that of the environment, else the default.
 
@@ -87,9 +110,11 @@ def choose_url(passed: str | None, environment: Mapping[str, str]) -> ChosenUrl:
     url = environment.get(URL_VARIABLE)
     if url:
         return ChosenUrl(url, f"{URL_VARIABLE} is set")
-    named = [name for name in (_STACK_VARIABLE, _NAMESPACE_VARIABLE) if environment.get(name)]
-    if named:
-        raise ValidationError("url", None, _stack_reason(named, environment))
+    elsewhere = stack_elsewhere(environment)
+    if elsewhere is not None:
+        option = "" if elsewhere.namespace is None else f", namespace={elsewhere.namespace!r}"
+        write = f"Write open({elsewhere.url!r}{option}), or set {URL_VARIABLE} to that URL"
+        raise ValidationError("url", None, f"{elsewhere.said}. {write}")
     return ChosenUrl(None, f"no url was passed, and {URL_VARIABLE} is not set")
 
 
@@ -232,16 +257,3 @@ def _dynamo(url: str, name: str, query: str) -> DynamoLocation:
         raise ValidationError("url", url, "create must be true or false")
     check_stack_name(name, "url")
     return DynamoLocation(name, region, endpoint_url, create == "true")
-
-
-def _stack_reason(named: list[str], environment: Mapping[str, str]) -> str:
-    """Say which URL the variables of another program mean."""
-    region = next((environment[name] for name in _REGION_VARIABLES if environment.get(name)), "REGION")
-    url = f"dynamodb://{environment.get(_STACK_VARIABLE) or 'NAME'}?region={region}"
-    namespace = environment.get(_NAMESPACE_VARIABLE)
-    option = f", namespace={namespace!r}" if namespace else ""
-    verb = "is" if len(named) == 1 else "are"
-    return (
-        f"{' and '.join(named)} {verb} set, but this package reads {URL_VARIABLE} only. "
-        f"Write open({url!r}{option}), or set {URL_VARIABLE} to that URL"
-    )

@@ -9,6 +9,9 @@ from zae_limiter.core.errors import InvalidIdentifierError, InvalidNameError, Va
 DEFAULT_RESOURCE = "_default_"
 """Used instead of a resource: the limits of an entity for every resource without its own limits."""
 
+ALL_RESOURCES = "_all_"
+"""Used instead of a resource: the limits that all resources of an entity share, and the bucket of these limits."""
+
 RESERVED_LIMIT_NAME = "wcu"
 """The limit name of the write counter of a bucket. It is never shown to users."""
 
@@ -72,16 +75,19 @@ def check_entity_id(value: object, field: str = "entity_id") -> None:
         raise InvalidIdentifierError(field, value, reason)
 
 
-def check_resource(value: object, field: str = "resource", *, allow_default: bool = False) -> None:
-    """Require a valid resource name, or ``_default_`` with ``allow_default``.
+def check_resource(
+    value: object, field: str = "resource", *, allow_default: bool = False, allow_all: bool = False
+) -> None:
+    """Require a valid resource name, or ``_default_`` with ``allow_default``, or ``_all_`` with ``allow_all``.
 
     Raises:
         InvalidNameError: The value is not a valid resource name.
     """
-    if value == DEFAULT_RESOURCE and type(value) is str:
-        if allow_default:
+    if type(value) is str and value in (DEFAULT_RESOURCE, ALL_RESOURCES):
+        if allow_default if value == DEFAULT_RESOURCE else allow_all:
             return
-        raise InvalidNameError(field, value, f"{DEFAULT_RESOURCE} is only allowed for the limits of an entity")
+        use = "the limits of an entity" if value == DEFAULT_RESOURCE else "limits across resources"
+        raise InvalidNameError(field, value, f"{value} is only allowed for {use}")
     rule = "a resource starts with a letter or @, then has letters, digits and _ - . / : @ + | = only"
     _check_name(field, value, _RESOURCE, rule, MAX_RESOURCE_LENGTH)
 

@@ -150,8 +150,8 @@ def _check_room(result: Rebasing) -> None:
         raise ValidationError(
             "limits",
             names,
-            f"are too many for this bucket: it also keeps {len(result.dormant)} limits that were removed and are "
-            f"not full again, and has room for {MOST_REMEMBERED}; reuse the same names, or wait",
+            f"are too many for this bucket. It has room for {MOST_REMEMBERED}, and also keeps "
+            f"{len(result.dormant)} removed limits that are not full again. Reuse the same names, or wait",
         )
 
 

@@ -27,6 +27,8 @@ def not_a_repository(value: object, wanted: str) -> ValidationError:
         reason = f"{limiter} needs a {wanted}. Write {_made(wanted, 'open')}, or {_limiter_of(other)}(repository)"
     elif f"{wanted}Builder" in kinds or f"{other}Builder" in kinds:
         reason = f"it is a builder and not a repository yet. Write {_made(wanted, 'build')}"
+    elif value is None:
+        reason = f"it is missing. Write {_made(wanted, 'open')}"
     elif isinstance(value, type):
         reason = f"it is a class and not a repository. Write {_made(wanted, 'open')}"
     else:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
-from zae_limiter.core.names import check_entity_id, check_resource
+from zae_limiter.core.names import ALL_RESOURCES, check_entity_id, check_resource
 from zae_limiter.core.timestamp import ms_from_iso, ms_from_time, utc_from_ms
 
 WINDOW_TYPES = ("hourly", "daily", "monthly")
@@ -81,7 +81,7 @@ class UsageFilter:
         if self.entity_id is not None:
             check_entity_id(self.entity_id)
         if self.resource is not None:
-            check_resource(self.resource)
+            check_resource(self.resource, allow_all=True)
         if self.window_type is not None:
             check_window_type(self.window_type)
         for field in ("start_time", "end_time"):
@@ -96,6 +96,13 @@ class UsageFilter:
             and (self.start_time is None or begins_ms >= ms_from_time(self.start_time))
             and (self.end_time is None or begins_ms <= ms_from_time(self.end_time))
         )
+
+    def adds_up(self, resource: str) -> bool:
+        """Return whether sums over the filter include the snapshots of a resource.
+
+        Those of ``_all_`` count the same tokens again. So they are included only if the filter names them.
+        """
+        return resource != ALL_RESOURCES or self.resource == ALL_RESOURCES
 
     @property
     def key_range(self) -> KeyRange:
@@ -128,7 +135,7 @@ def check_next_key(next_key: object, wanted: UsageFilter) -> UsagePosition:
     try:
         position = UsagePosition(named.pop("window"), named.pop("entity_id"), named.pop("resource"))
         check_entity_id(position.entity_id)
-        check_resource(position.resource)
+        check_resource(position.resource, allow_all=True)
     except (KeyError, ValidationError):
         position = None
     if position is None or named or not _is_place_in(position, wanted):

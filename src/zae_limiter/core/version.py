@@ -9,13 +9,14 @@ from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-from zae_limiter.core.errors import IncompatibleSchemaError, UnknownKindError, ValidationError, VersionMismatchError
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.version_errors import IncompatibleSchemaError, UnknownKindError, VersionMismatchError
 
 SCHEMA_VERSION = "2.0.0"
 """The schema that this package reads and writes. Another major number means another layout of items."""
 
-KINDS = frozenset({"inherit"})
+KINDS = frozenset({"all_resources", "blocks", "bypass", "cascade_resources", "inherit", "levels"})
 """The kinds of stored items that this package knows, beyond those that its schema has always had.
 
 Older code would misread an item of a later kind. So the version record names the kinds that a table

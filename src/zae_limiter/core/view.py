@@ -6,6 +6,7 @@ it the true level is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from zae_limiter.core.bucket import Baseline, LimitShare
@@ -17,6 +18,7 @@ from zae_limiter.core.limit import MAX_LIMITS, Limit, digest
 Amounts = Sequence[tuple[int, int]]
 """What a request takes: positions among the limits in force, and millitokens."""
 
+_SHARED = 1024
 _HALF_LIFE_MS = 2_000
 _MOST_HALVINGS = 60
 _SILENCE = 0.01
@@ -79,16 +81,22 @@ def own_effective_limits(resolution: Resolution, limits: tuple[Limit, ...], ttl_
 
 def _terms(resolution: Resolution, limits: tuple[Limit, ...], own: str, ttl_multiplier: int) -> EffectiveLimits:
     ordered = tuple(sorted(limits, key=lambda limit: limit.name))
-    facts = resolution.facts
+    facts, links = resolution.facts, resolution.links
     return EffectiveLimits(
         limits=ordered,
         stamp=resolution.stamp,
         digest=own,
         ttl_multiplier=ttl_multiplier,
-        positions={limit.name: position for position, limit in enumerate(ordered)},
+        positions=_positions(tuple([limit.name for limit in ordered])),
         parent_id=None if facts is None else facts.parent_id,
-        cascade=False if facts is None else facts.cascade,
+        cascade=links is not None and links.parent_id is not None,
     )
+
+
+@lru_cache(_SHARED)
+def _positions(names: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the positions of limits by name. Limits with equal names have the same object, which is never changed."""
+    return {name: position for position, name in enumerate(names)}
 
 
 @dataclass(frozen=True, slots=True)

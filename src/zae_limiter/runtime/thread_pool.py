@@ -22,11 +22,18 @@ class ThreadPool:
         self._most = most
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: dict[int, None] = {}
+        self._idle: dict[int, None] = {}
 
     def offer(self, run: Callable[[], None]) -> None:
-        """Queue a call for a thread; the caller may still run it first."""
+        """Queue a call for a thread that is idle, or for a new one; the caller may still run it first."""
+        # Taken out here, not by the thread itself: two calls must not count on the same thread.
+        try:
+            self._idle.popitem()
+            is_reserved = True
+        except KeyError:
+            is_reserved = False
         self._calls.put(run)
-        if len(self._threads) < self._most:
+        if not is_reserved and len(self._threads) < self._most:
             # No thread can be started while the interpreter exits. The caller then runs the call.
             with suppress(RuntimeError):
                 _thread.start_new_thread(self._work, ())
@@ -44,11 +51,24 @@ class ThreadPool:
         self._threads[ident] = None
         try:
             while True:
-                run = self._calls.get(timeout=_IDLE_S)
+                run = self._next(ident)
                 if run is None:
                     return
                 run()
         except queue.Empty:
             return
         finally:
+            self._idle.pop(ident, None)
             self._threads.pop(ident, None)
+
+    def _next(self, ident: int) -> Callable[[], None] | None:
+        """Return the next call, None if the thread is to end.
+
+        Raises:
+            queue.Empty: There was none for ``_IDLE_S``.
+        """
+        # A thread that was started for a call is not idle before that call.
+        with suppress(queue.Empty):
+            return self._calls.get_nowait()
+        self._idle[ident] = None
+        return self._calls.get(timeout=_IDLE_S)

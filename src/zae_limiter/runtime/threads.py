@@ -121,6 +121,10 @@ class Completable(Protocol[T_co]):
         """Do the work."""
 
 
+_MOST_THREADS = 15
+"""Threads for the calls of one client at the same time: with its caller, as many as an acquire has buckets at most."""
+
+
 class Parallel:
     """Runs several calls at the same time, in the way that is chosen here, once.
 
@@ -131,7 +135,7 @@ class Parallel:
         ValidationError: The mode is unknown.
     """
 
-    def __init__(self, mode: ParallelMode = "auto", *, workers: int = 2) -> None:
+    def __init__(self, mode: ParallelMode = "auto", *, workers: int = _MOST_THREADS) -> None:
         if mode not in get_args(ParallelMode):
             raise ValidationError("parallel_mode", mode, f"must be one of {', '.join(get_args(ParallelMode))}")
         self._workers = workers
@@ -337,14 +341,18 @@ class Background:
 
 
 class Later:
-    """Work that runs once after a delay, on a thread. It runs earlier at the exit, or if SIGTERM ends the process."""
+    """Work that runs after delays, on a thread. It runs earlier at the exit, or if SIGTERM ends the process.
 
-    __slots__ = ("__weakref__", "_stop", "_waiting", "_work")
+    ``due`` does what is due, and returns the seconds until it is to run again, None if nothing is left. ``everything``
+    runs instead if the end comes early.
+    """
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
+    __slots__ = ("__weakref__", "_due", "_everything", "_stop")
+
+    def __init__(self, due: Callable[[], float | None], everything: Callable[[], None]) -> None:
+        self._due = due
+        self._everything = everything
         self._stop = threading.Event()
-        self._waiting = 0
         _laters.add(self)
         _run_before_exit()
         renew_in_copies(self)
@@ -353,11 +361,9 @@ class Later:
         """Forget the waits of the original in a forked child, which has none of its threads."""
         if not restored:
             self._stop = threading.Event()
-            self._waiting = 0
 
     def start(self, delay_s: float) -> None:
-        """Run the work after this many seconds."""
-        self._waiting += 1
+        """Run the work after this many seconds, and then as often as it asks for."""
         try:
             _thread.start_new_thread(self._run, (delay_s,))
         except RuntimeError:
@@ -367,13 +373,16 @@ class Later:
     def stop(self) -> None:
         """Run the work of all waits now, and any later work without a delay."""
         self._stop.set()
-        if self._waiting:
-            self._work()
+        # Also if no wait is left: its thread may be in the middle of the work, and the exit would cut it off. The work
+        # itself waits for a run that has begun.
+        self._everything()
 
-    def _run(self, delay_s: float) -> None:
-        self._stop.wait(delay_s)
-        self._waiting = 0
-        self._work()
+    def _run(self, delay_s: float | None) -> None:
+        while delay_s is not None:
+            if self._stop.wait(delay_s):
+                return self._everything()
+            delay_s = self._due()
+        return None
 
 
 _laters: "WeakSet[Later]" = WeakSet()

@@ -5,14 +5,14 @@ version that was seen and raises it by 1. A delete leaves a tombstone that keeps
 that versions never fall. The registries count, per resource, the records that have limits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zae_limiter.core.config import ConfigRecord, ConfigRecords
 from zae_limiter.core.errors import CorruptItemError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.names import DEFAULT_RESOURCE
+from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.schema import attributes, entity_item, fields, keys
@@ -158,7 +158,7 @@ def entities_of(page: Page) -> list[str]:
 
 
 class ResolutionKeys(NamedTuple):
-    """The keys of all records that decide the limits in force."""
+    """The keys of the records that decide the limits in force for one resource."""
 
     entity_resource: Key
     entity_default: Key
@@ -167,8 +167,15 @@ class ResolutionKeys(NamedTuple):
     meta: Key
 
 
+class AllResourcesKeys(NamedTuple):
+    """The keys of the records that decide the limits in force across resources, besides that of the entity."""
+
+    entity_all: Key
+    resource_all: Key
+
+
 def resolution_keys(namespace_id: str, entity_id: str, resource: str) -> ResolutionKeys:
-    """Return the keys to read, in one batch, to resolve the limits of an entity for a resource."""
+    """Return the keys of the records that decide the limits of an entity for a resource."""
     return ResolutionKeys(
         entity_place(namespace_id, entity_id, resource).key,
         entity_place(namespace_id, entity_id, DEFAULT_RESOURCE).key,
@@ -178,19 +185,30 @@ def resolution_keys(namespace_id: str, entity_id: str, resource: str) -> Resolut
     )
 
 
-def resolution_records(items: Sequence[Item | None]) -> ConfigRecords:
-    """Return the records of items that were read by ``resolution_keys``, in its order; None for an absent item.
+def all_resources_keys(namespace_id: str, entity_id: str) -> AllResourcesKeys:
+    """Return the keys of the records that decide the limits of an entity across resources."""
+    return AllResourcesKeys(
+        entity_place(namespace_id, entity_id, ALL_RESOURCES).key, resource_place(namespace_id, ALL_RESOURCES).key
+    )
+
+
+def resolution_records(
+    keys: ResolutionKeys, across: AllResourcesKeys, found: Mapping[Key, Item | None]
+) -> ConfigRecords:
+    """Return the records among items that were read; None for an item that is absent or was not read.
 
     Raises:
         CorruptItemError: An item is damaged.
     """
-    entity_resource, entity_default, resource, system, meta = items
+    meta = found.get(keys.meta)
     return ConfigRecords(
-        entity_resource=_record_of(entity_resource),
-        entity_default=_record_of(entity_default),
-        resource=_record_of(resource),
-        system=_record_of(system),
+        entity_resource=_record_of(found.get(keys.entity_resource)),
+        entity_default=_record_of(found.get(keys.entity_default)),
+        resource=_record_of(found.get(keys.resource)),
+        system=_record_of(found.get(keys.system)),
         meta=None if meta is None else entity_item.facts_from_item(meta),
+        entity_all=_record_of(found.get(across.entity_all)),
+        resource_all=_record_of(found.get(across.resource_all)),
     )
 
 

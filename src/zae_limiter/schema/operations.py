@@ -5,7 +5,8 @@ is ``{}``. ``tables.dynamodb`` renders operations as DynamoDB requests. ``tables
 them to items.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
@@ -96,16 +97,16 @@ class Matches:
 
     names: tuple[str, ...]
     values: tuple[str | int, ...]
-    _read: Callable[[Item], Any] = field(init=False, repr=False, compare=False)
+    read: Callable[[Item], Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Prepare to read all attributes in one call."""
-        self._read = _reader(self.names)
+        self.read = _reader(self.names)
 
     def holds(self, item: Item) -> bool:
         """Return whether the condition holds for the item."""
         try:
-            matched: bool = self._read(item) == self.values
+            matched: bool = self.read(item) == self.values
         except KeyError:
             return False
         return matched
@@ -221,6 +222,23 @@ class Update:
     set: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     remove: tuple[str, ...] = ()
     when: Conditions = ()
+
+
+class DirectUpdate(Update):
+    """An update that applies itself, so that an embedded table need not read its changes and conditions.
+
+    It changes numbers and removes at most one attribute, which is no key.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def applied_to(self, item: Item) -> dict[str, Any] | None:
+        """Return the item after the update; None if it may be refused, or is not the usual case."""
+
+    @abstractmethod
+    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
+        """Return whether all attributes that it writes are covered; False if it removes one."""
 
 
 @dataclass(slots=True)

@@ -49,6 +49,12 @@ def window_of(key: Key) -> Window | None:
     return None if parsed is None else window_of_key(parsed.window_key)
 
 
+def resource_of(key: Key) -> str | None:
+    """Return the resource of a snapshot, None for a key of another kind."""
+    parsed = keys.parse_usage_sk(key.sk)
+    return None if parsed is None else parsed.name
+
+
 def position_of(key: Key) -> UsagePosition | None:
     """Return the position of a snapshot, None for a key of another kind."""
     entity, usage = keys.parse_entity_pk(key.pk), keys.parse_usage_sk(key.sk)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from zae_limiter.core.outcome import Item, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import TableSize
-from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import Change, Key, Operation, Page, Query, Update, Write
 
 
 class Busy(Exception):  # noqa: N818 - the embedded table retries it, so it is no error for a user
@@ -42,6 +42,12 @@ class BlockingTable(Protocol):
 
     def transact(self, operations: Sequence[Operation]) -> TransactOutcome:
         """Carry out all operations, or none."""
+
+    def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
+        """Apply updates of different items that exist, all or none, and return the new items; None if nothing was.
+
+        The updates change no key, and remove at most one attribute each.
+        """
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items unconditionally."""

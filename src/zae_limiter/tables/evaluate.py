@@ -7,7 +7,7 @@ from typing import Any
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.outcome import Item, Missing, Refused
-from zae_limiter.schema.operations import INDEXES, Delete, Key, Operation, Put, Update
+from zae_limiter.schema.operations import INDEXES, Delete, DirectUpdate, Key, Operation, Put, Update
 
 NO_ITEM: dict[str, Any] = {}
 """The item that does not exist; it is never changed."""
@@ -35,11 +35,19 @@ def apply(operation: Operation, old: Item) -> dict[str, Any] | Refused | Missing
     Raises:
         ValidationError: DynamoDB would reject such an operation, whether or not its conditions hold.
     """
+    if isinstance(operation, DirectUpdate):
+        # The usual write of an acquire. Its conditions are evaluated one by one only if it may be refused.
+        taken = operation.applied_to(old)
+        if taken is not None:
+            return taken
     for condition in operation.when:
         if not condition.holds(old):
             return Refused(old) if old else _MISSING
-    if type(operation) is not Update:
-        return _replaced(operation, old)
+    return _updated(operation, old) if isinstance(operation, Update) else _replaced(operation, old)
+
+
+def _updated(operation: Update, old: Item) -> dict[str, Any]:
+    """Return the item after an update whose conditions hold."""
     new = {**old} if old else _created(operation.key)
     # The usual case first: every attribute exists and is an integer. Anything else takes the slow way.
     try:
@@ -93,7 +101,7 @@ def moves(operation: Operation) -> bool:
     Raises:
         ValidationError: An update would change the primary key of its item.
     """
-    if type(operation) is not Update:
+    if not isinstance(operation, Update):
         return True
     if keeps_place(operation.set) and (not operation.remove or keeps_place(operation.remove)):
         return False

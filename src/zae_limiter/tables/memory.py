@@ -18,7 +18,7 @@ from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
 from zae_limiter.process import renew_in_copies
-from zae_limiter.schema.operations import Change, Check, Key, Operation, Page, Query, Update, Write
+from zae_limiter.schema.operations import Change, Check, DirectUpdate, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, IndexEntry, apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
@@ -162,7 +162,9 @@ class MemoryTable:
             else:
                 outcome = _new_tuple(Applied, (new,))
                 # The same as `moves` for an update that removes nothing, without the call.
-                stays = type(operation) is Update and not operation.remove and keeps_place(operation.set)
+                stays = isinstance(operation, DirectUpdate) or (
+                    type(operation) is Update and not operation.remove and keeps_place(operation.set)
+                )
                 # A removed total must be logged. A limit is removed with all its attributes, so an update that
                 # removes a single attribute removes no total.
                 if (not stays and (moves(operation) or len(operation.remove) > 1)) or not written:  # type: ignore[union-attr] # an Update
@@ -197,6 +199,36 @@ class MemoryTable:
                     planned.append(self._plan(operation.key, new, places(new), planned))
             self._carry_out(tuple(planned))
         return _COMMITTED
+
+    def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
+        """Apply updates of different items that exist, all or none, and return the new items; None if nothing was.
+
+        The updates change no key, and remove at most one attribute each.
+        """
+        planned: list[tuple[dict[_PlainKey, dict[str, Any]], Update, dict[str, Any], dict[str, Any]]] = []
+        found: list[Item] = []
+        with self._lock:
+            for update in updates:
+                key = update.key
+                items = self._item_parts[hash(key) & LAST_PART]
+                old = items.get(key)
+                new = apply(update, old) if old else None
+                if old is None or type(new) is not dict:
+                    return None
+                planned.append((items, update, old, new))
+            for items, update, old, new in planned:
+                key = update.key
+                # As in `write`: a signal handler of this thread may have written meanwhile.
+                if items.get(key) is old:
+                    items[key] = new
+                    found.append(new)
+                    continue
+                outcome = self.write(update)
+                if type(outcome) is not Applied:
+                    # Items before this one keep their updates. So their buckets are charged, which is strict.
+                    return None
+                found.append(outcome.new)
+        return found
 
     def batch_delete(self, keys: Iterable[Key]) -> None:
         """Remove items unconditionally, each in a transaction of its own."""

@@ -1,13 +1,13 @@
 """What a lease knows about itself: what it holds, and what is left of its limits. Nothing here makes a call."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter.client import BucketClient
 from zae_limiter.caches.buckets import BucketId
-from zae_limiter.caches.request import HeldBucket, OwnLimits
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.caches.request import NOTHING_TAKEN, HeldBucket, OwnLimits
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus, OnUnavailable
 from zae_limiter.core.view import Admitted
@@ -25,13 +25,20 @@ class LeaseEntry:
     consumed: dict[str, int]
 
 
+class BucketUse(NamedTuple):
+    """What a lease uses of one bucket: the tokens that it holds, and its adjustments that are not written yet."""
+
+    held: HeldBucket
+    consumed: Mapping[str, int]
+    pending: Mapping[str, int]
+
+
 class LeaseFacts:
     """The fields of a lease, and its properties."""
 
     __slots__ = (
         "_adjusted_by",
         "_admitted",
-        "_ancestors",
         "_bucket",
         "_client",
         "_consume",
@@ -39,6 +46,7 @@ class LeaseFacts:
         "_mutex",
         "_on_error",
         "_on_unavailable",
+        "_others",
         "_own",
         "_pending",
         "_stage",
@@ -47,7 +55,7 @@ class LeaseFacts:
 
     _adjusted_by: runtime.Mutex
     _admitted: Admitted | None
-    _ancestors: Sequence[HeldBucket]
+    _others: Iterable[HeldBucket]
     _bucket: BucketId
     _client: BucketClient
     _consume: dict[str, int]
@@ -90,23 +98,32 @@ class LeaseFacts:
 
     @property
     def limits(self) -> list[Limit]:
-        """The limits in force for the entity's own bucket; empty if the lease is degraded."""
+        """The limits in force for the entity: for its resource, then across resources; empty if it is degraded."""
         self._held()
-        return [] if self._admitted is None else list(self._admitted.terms.limits)
+        own = [one for one in self._buckets() if one.bucket[0] == self._bucket[0]]
+        return [limit for one in own for limit in one.admitted.terms.limits]
 
     @property
     def statuses(self) -> list[LimitStatus]:
         """Every limit of every bucket of the lease, from the cached views, without a call.
 
         ``available`` is what is left now, with adjustments counted as written. ``requested`` is what the lease holds.
+        ``exceeded`` is True only for a limit that an entity with a bypass has used without being charged.
         Nothing is listed for a degraded lease, or for a bucket that is not cached completely.
         """
+        found: list[LimitStatus] = []
+        for one, held, pending in self._used():
+            of_bucket = self._client.levels.held_statuses(one.bucket, one.admitted.terms, held, pending)
+            if one.counted:
+                names = one.counted
+                of_bucket = [replace(each, exceeded=True) if each.limit_name in names else each for each in of_bucket]
+            found += of_bucket
+        return found
+
+    def _used(self) -> list[BucketUse]:
+        """Return what the lease uses of each bucket."""
         held, pending = self.consumed, self._pending or {}
-        return [
-            status
-            for one in self._buckets()
-            for status in self._client.levels.held_statuses(one.bucket, one.admitted.terms, held, pending)
-        ]
+        return [BucketUse(one, held, pending) for one in self._buckets()]
 
     @property
     def remaining(self) -> dict[str, int]:
@@ -115,20 +132,19 @@ class LeaseFacts:
         Adjustments count as written. Below zero, the limit is in debt. It is empty if ``statuses`` is empty.
         """
         left: dict[str, int] = {}
-        for status in self.statuses:
-            name, own = status.limit_name, status.entity_id == self._bucket[0]
-            if own or name in left:
+        statuses = self.statuses
+        own = {status.limit_name for status in statuses if status.entity_id == self._bucket[0]}
+        for status in statuses:
+            name = status.limit_name
+            if name in own:
                 left[name] = min(status.available, left.get(name, status.available))
         return left
 
     @property
     def entries(self) -> list[LeaseEntry]:
-        """What the lease holds of each bucket, the entity's and its parent's; nothing if it is degraded."""
+        """What the lease holds of each bucket, the entity's first; nothing if it is degraded."""
         consumed = self.consumed
-        return [
-            LeaseEntry(*one.bucket, {name: amount for name, amount in consumed.items() if name in one.names})
-            for one in self._buckets()
-        ]
+        return [LeaseEntry(*one.bucket, one.gave(consumed)) for one in self._buckets()]
 
     @property
     def degraded(self) -> bool:
@@ -140,7 +156,9 @@ class LeaseFacts:
         """Return the buckets that the lease holds tokens of; none if it is degraded."""
         if self._admitted is None:
             return []
-        return [HeldBucket(self._bucket, self._admitted, self._admitted.terms.positions), *self._ancestors]
+        if self._admitted is NOTHING_TAKEN:
+            return list(self._others)
+        return [HeldBucket(self._bucket, self._admitted, self._admitted.terms.positions), *self._others]
 
     def _held(self) -> dict[str, int]:
         if self._taken is None:

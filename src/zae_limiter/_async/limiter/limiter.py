@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Unpack
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import DelegatedVerbs
-from zae_limiter._async.limiter.client import BucketClient, DirectClient
+from zae_limiter._async.limiter.client import BucketClient
+from zae_limiter._async.limiter.direct_client import DirectClient
 from zae_limiter._async.limiter.lease import GIVE_BACK, BatchedLease, DirectLease, Lease
 from zae_limiter._async.limiter.lease_facts import OnError
 from zae_limiter._async.protocol import RepositoryProtocol, ScopedRepository, unwrap
 from zae_limiter._async.store.scope import Closable, Scope
+from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
@@ -17,6 +19,7 @@ from zae_limiter.core.status import OnUnavailable
 if TYPE_CHECKING:
     from zae_limiter._async.deprecated import Named
     from zae_limiter._async.limiter.group_commit import BatchedClient
+    from zae_limiter._async.limiter.lease_also import SeveralLease
     from zae_limiter.infra.discovery import LimiterInfo
 
 
@@ -93,7 +96,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         """The name of the stack on DynamoDB; in memory or a file, the URL of the table."""
         return self._repository.name
 
-    def acquire(
+    def acquire(  # noqa: PLR0913 - each is an argument of the caller, named in the call
         self,
         entity_id: str,
         resource: str,
@@ -102,6 +105,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         on_unavailable: OnUnavailable | str | None = None,
         on_error: OnError = GIVE_BACK,
         durable: bool = False,
+        also: Sequence[Also] | None = None,
     ) -> Lease:
         """Take from every limit named in ``consume``, or from none.
 
@@ -114,33 +118,50 @@ class RateLimiter(DelegatedVerbs, Closable):
             consume: How many tokens to take from each limit, by the name of the limit. 0 takes nothing, and is
                 admitted even if the limit is in debt.
             limits: Replace the stored limits for this call. If None, the stored limits are in force. If the entity
-                cascades, they also apply to a parent without stored limits.
+                cascades, they also apply to each entity above it without stored limits.
             on_unavailable: ``block`` raises if the store is unavailable; ``allow`` admits the call without
                 limiting. If None, the repository decides, then the stored defaults, then ``block``.
             on_error: ``give_back`` returns everything if the block raises. ``keep`` charges what was taken, and
                 writes the adjustments.
             durable: Write the adjustments when the lease ends, even if the repository was opened with
                 ``settle_within``.
+            also: Other entities and resources to take from, all or none. ``lease.also`` has a part for each of them.
+                ``limits`` does not apply to them.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
+            EntityBlockedError: The entity, or one that it cascades to, is blocked.
             AmountExceedsCapacityError: An amount exceeds a capacity, so the request can never be admitted.
             ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
+        if also:
+            several = self._several_kind()
+            bucket = (entity_id, resource)
+            return several(self._client, bucket, consume, limits, on_unavailable, on_error, durable).ask(also)
         return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
 
-    async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
-        """Return what is available of each limit now; below zero if it is in debt.
+    def _several_kind(self) -> "type[SeveralLease]":
+        """Return the kind of lease for several requests."""
+        # Imported here, because most limiters do not need it.
+        from zae_limiter._async.limiter.lease_also import BatchedSeveralLease, DirectSeveralLease
 
-        If an acquire would also take from ancestors, this is the smallest amount of all buckets.
+        return DirectSeveralLease if issubclass(self._lease_kind, DirectLease) else BatchedSeveralLease
+
+    async def available(self, entity_id: str, resource: str, limits: Sequence[Limit] | None = None) -> dict[str, int]:
+        """Return what is available of each limit now; below zero if it is in debt, 0 if the entity is blocked.
+
+        If an acquire would take from several buckets, this is the smallest amount of all of them.
         """
         await self._client.flush()
-        own, *above = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
+        buckets, blocked = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
         now = self._client.now()
-        found = {level.name: level.available_milli(now) // 1000 for level in own.levels}
-        for level in [level for bucket in above for level in bucket.levels if level.name in found]:
-            found[level.name] = min(found[level.name], level.available_milli(now) // 1000)
+        found: dict[str, int] = {}
+        for bucket in buckets:
+            for level in bucket.levels:
+                if bucket.bucket[0] == entity_id or level.name in found:
+                    left = 0 if blocked else level.available_milli(now) // 1000
+                    found[level.name] = min(left, found.get(level.name, left))
         return found
 
     async def time_until_available(
@@ -148,17 +169,24 @@ class RateLimiter(DelegatedVerbs, Closable):
     ) -> float:
         """Return the seconds until everything needed is available, if no other request takes from it meanwhile.
 
-        If an acquire would also take from ancestors, this is the longest wait of all buckets.
+        If an acquire would take from several buckets, this is the longest wait of all of them.
+
+        Raises:
+            EntityBlockedError: The entity is blocked.
         """
         if type(needed) is not dict:
             raise ValidationError("needed", needed, "must be a dict of limit names and amounts")
         await self._client.flush()
-        buckets = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
-        now, waits = self._client.now(), []
-        for number, bucket in enumerate(buckets):
-            names = bucket.terms.positions
-            wanted = {name: amount for name, amount in needed.items() if not number or name in names}
-            waits.append(bucket.wait_ms(wanted, now))
+        buckets, blocked = await self._client.levels.all_levels((entity_id, resource), limits, self._client.until_s())
+        if blocked is not None:
+            raise blocked
+        now = self._client.now()
+        waits: list[int] = []
+        own = {name for bucket in buckets if bucket.bucket[0] == entity_id for name in bucket.terms.positions}
+        for bucket in buckets:
+            # The first bucket refuses names that are not in force for the entity.
+            known = bucket.terms.positions if waits else {*bucket.terms.positions, *(needed.keys() - own)}
+            waits.append(bucket.wait_ms({name: amount for name, amount in needed.items() if name in known}, now))
         return max(waits) / 1000
 
     async def is_available(self, timeout: float = 1.0) -> bool:  # noqa: ASYNC109 - the specification names it so

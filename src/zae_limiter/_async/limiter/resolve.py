@@ -1,6 +1,6 @@
 """The terms that decide about a request: the caller's own limits, or the stored ones, cached while they are fresh."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 
 from zae_limiter._async.store.buckets import check_bucket
 from zae_limiter._async.store.configs import ConfigStore
@@ -10,7 +10,6 @@ from zae_limiter.caches.request import FallbackLimits, OwnLimits
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import NamespaceNotFoundError, NoLimitsInForceError
 from zae_limiter.core.limit import Limit, check_limits
-from zae_limiter.core.outcome import Item
 from zae_limiter.core.view import EffectiveLimits, own_effective_limits
 
 
@@ -27,36 +26,31 @@ class Resolver:
         Raises:
             ValidationError: A name or a limit is invalid, or no limits are in force.
         """
-        check_bucket(bucket)
+        check_bucket(bucket, allow_all=True)
         checked = check_own_limits(own)
         known = self._configs.fresh(bucket)
         if known is None:
-            items = await self._scope.table.batch_get(self._configs.keys(bucket), until_s=until_s)
-            return await self.terms_read(bucket, checked, items, until_s)
-        self._scope.caches.hits += 1
+            known = await self._read(bucket, checked, until_s)
+        else:
+            self._scope.caches.hits += 1
         return self.agreed(bucket, checked, known)
 
-    async def terms_read(
-        self, bucket: BucketId, own: "CheckedLimits", items: Sequence[Item | None], until_s: float
-    ) -> EffectiveLimits:
-        """Return the terms that follow from a configuration that was just read, and cache it.
+    async def _read(self, bucket: BucketId, own: "CheckedLimits", until_s: float) -> KnownLimits:
+        """Read the configuration of a bucket.
 
         An eventually consistent read may miss limits that were just stored. If it finds none, a consistent one follows.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
-            ValidationError: No limits are in force.
         """
         if not self._scope.table.index_lag_s:
-            return self.agreed(bucket, own, self._configs.learn(bucket, items))
-        try:
-            known = self._configs.learn(bucket, items)
-        except NamespaceNotFoundError:
-            known = None
+            return await self._configs.read_again(bucket, until_s)
         needs_stored = own is None or isinstance(own, FallbackLimits)
-        if known is None or (needs_stored and known.terms is None):
-            known = await self._configs.read_again(bucket, until_s, consistent=True)
-        return self.agreed(bucket, own, known)
+        with suppress(NamespaceNotFoundError):
+            known = await self._configs.read_again(bucket, until_s)
+            if known.terms is not None or not needs_stored:
+                return known
+        return await self._configs.read_again(bucket, until_s, consistent=True)
 
     async def terms_again(self, bucket: BucketId, own: OwnLimits, until_s: float) -> EffectiveLimits:
         """Return the terms after reading the configuration again, consistently."""
@@ -75,10 +69,6 @@ class Resolver:
         known = self._configs.fresh(bucket)
         return known is not None and known.terms is not None
 
-    def is_known(self, bucket: BucketId) -> bool:
-        """Return whether the terms are cached and fresh."""
-        return self._configs.fresh(bucket) is not None
-
     def agreed(self, bucket: BucketId, own: "CheckedLimits", known: KnownLimits) -> EffectiveLimits:
         """Return the terms that follow from limits that were read, or from the caller's own.
 
@@ -91,11 +81,11 @@ class Resolver:
             return known.terms
         if own is not None:
             return self._own_terms(tuple(own.limits), known.resolution)
-        raise _no_limits(bucket)
+        raise no_limits(bucket)
 
     def _own_terms(self, own: tuple[Limit, ...], resolution: Resolution) -> EffectiveLimits:
         memory = self._scope.caches.own_terms
-        remembered = (own, resolution.stamp, resolution.facts)
+        remembered = (own, resolution.stamp, resolution.facts, resolution.links)
         terms = memory.get(remembered)
         if terms is None:
             terms = own_effective_limits(resolution, own, self._scope.settings.bucket_ttl_multiplier)
@@ -118,7 +108,8 @@ def check_own_limits(own: OwnLimits) -> CheckedLimits:
     return FallbackLimits(check_limits(own.limits)) if isinstance(own, FallbackLimits) else check_limits(own)
 
 
-def _no_limits(bucket: BucketId) -> NoLimitsInForceError:
+def no_limits(bucket: BucketId) -> NoLimitsInForceError:
+    """Return the error for an entity and a resource without limits."""
     entity_id, resource = bucket
     return NoLimitsInForceError(
         "limits",

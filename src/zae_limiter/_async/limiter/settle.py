@@ -7,7 +7,7 @@ import logging
 
 from zae_limiter._async.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._async.limiter.shards import TRANSACTIONS, ShardClient
-from zae_limiter._async.store.buckets import WriteResult
+from zae_limiter._async.store.buckets import ShardId, WriteResult
 from zae_limiter._async.store.configs import ConfigStore
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Remembered
@@ -16,10 +16,10 @@ from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError, ZAELimiterError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
-from zae_limiter.core.outcome import Applied, Refused, Throttled
+from zae_limiter.core.outcome import Applied, Item, Refused, Throttled
 from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.bucket_item import BucketView, view_after_take
 from zae_limiter.schema.operations import Put
 
 _log = logging.getLogger("zae_limiter")
@@ -71,10 +71,7 @@ class Settler:
             if result is None:
                 return
             if isinstance(result, Applied):
-                # A credit does not require the limits of the view. If the bucket has other limits now, the positions of
-                # ``own`` do not apply to it.
-                same = view is not None and view.layout.describes(result.new)
-                self._buckets.learn((bucket, shard), result.new, terms, own if same else ())
+                self._learn(owed, (bucket, shard), view, result.new, own)
                 return
             if isinstance(result, Throttled):
                 await self._shards.relieve_and_wait((bucket, shard), terms, until_s, result)
@@ -85,6 +82,17 @@ class Settler:
             shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
             view = memory.seen(shard)
         raise contended(bucket)
+
+    def _learn(self, owed: Owed, shard_id: ShardId, view: BucketView | None, item: Item, own: Amounts) -> None:
+        """Cache a shard as it is after a settlement."""
+        memory = self._caches.of(owed.bucket)
+        # A credit does not require the limits of the view. If the bucket has other limits now, the positions of ``own``
+        # do not apply to it.
+        same = view is not None and view.layout.describes(item)
+        if same and view is not None and view is memory.view:
+            memory.view = view_after_take(view, item, own, self._table.now()[1])
+        else:
+            self._buckets.learn(shard_id, item, owed.terms, own if same else ())
 
     async def _give_back(self, credits: Owed) -> None:
         """Give back the credits of a settlement whose debits were charged.
@@ -160,7 +168,7 @@ class Settler:
         shards have, and credits are given where there is room.
 
         Raises:
-            RateLimiterUnavailable: The table did not answer, or others kept changing the shards.
+            RateLimiterUnavailable: The table did not answer, or other clients kept changing the shards.
         """
         bucket, settlement, terms, until_s = owed
         backoff = self._shards.backoff(until_s)

@@ -75,7 +75,7 @@ class ShardAttempt:
         """Carry out one step after the other, until the request is admitted, or cannot be admitted by this shard.
 
         Raises:
-            RateLimiterUnavailable: The table did not answer, or others kept changing the shard.
+            RateLimiterUnavailable: The table did not answer, or other clients kept changing the shard.
         """
         for _ in range(MOST_STEPS):
             if not self._amounts:

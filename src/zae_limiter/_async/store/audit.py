@@ -35,7 +35,7 @@ async def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Aw
     another client was faster. If it returns no operations, nothing is written.
 
     Raises:
-        RateLimiterUnavailable: The table did not respond, or others kept changing the same records.
+        RateLimiterUnavailable: The table did not respond, or other clients kept changing the same records.
         NamespaceNotFoundError: The namespace was deleted meanwhile.
     """
     check_principal(change.principal)
@@ -66,7 +66,7 @@ async def make_changes(scope: Scope, decide: Callable[[], Awaitable[PlannedChang
         if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
             raise NamespaceNotFoundError(scope.namespace)
         await backoff.wait()
-    raise scope.client.unavailable(TimeoutError(f"others kept changing the same records: {outcome}"))
+    raise scope.client.unavailable(TimeoutError(f"other clients kept changing the same records: {outcome}"))
 
 
 async def read_events(scope: Scope, audit_id: str, limit: int, before: str | None) -> list[AuditEvent]:

@@ -131,7 +131,9 @@ class OldBuckets(OldItems):
             await backoff.wait()
             seen, new = await self._table.batch_get([delete.key, put.key], consistent=True)
             superseded = new is not None
-        raise self._client.unavailable(TimeoutError(f"others kept writing to the old bucket {fields.location(item)}"))
+        raise self._client.unavailable(
+            TimeoutError(f"other clients kept writing to the old bucket {fields.location(item)}")
+        )
 
     @property
     def _multiplier(self) -> int:

@@ -1,16 +1,18 @@
 """Reads, creates and changes the version record of a table."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.store.scope import Client
-from zae_limiter.core.errors import KindNotAllowedError, RateLimiterUnavailable
+from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.outcome import Applied, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
 from zae_limiter.core.timestamp import iso_from_ms
 from zae_limiter.core.version import SCHEMA_VERSION, VersionRecord, check_schema
+from zae_limiter.core.version_errors import KindNotAllowedError
 from zae_limiter.schema import namespace_item, version_item
 from zae_limiter.schema.operations import Write
 
@@ -112,6 +114,16 @@ class VersionStore:
             wanted = replace(seen, lambda_version=lambda_version, audit_retention_days=days)
             if wanted == seen or await self.replace(replace(wanted, updated_at=self.now()), seen):
                 return
+
+    async def allow_all(self, kinds: Sequence[str], principal: str | None = None) -> None:
+        """Allow the table to store items of several kinds, as ``allow`` does.
+
+        Raises:
+            IncompatibleSchemaError: The table has another schema.
+            KindNotAllowedError: This client may not write the version record.
+        """
+        for kind in kinds:
+            await self.allow(kind, principal)
 
     async def allow(self, kind: str, principal: str | None = None) -> None:
         """Allow the table to store items of a kind. Clients that do not know it refuse the table from then on.

@@ -34,12 +34,14 @@ class LimitVerbs:
     ) -> None:
         """Store the limits of an entity for one resource. They replace those that were stored for it.
 
-        With ``_default_`` they apply to all resources for which the entity has no limits of its own. With ``inherit``,
-        limits that are not given here come from the next level. Otherwise only the given limits are in force.
+        With ``_default_`` they apply to all resources for which the entity has no limits of its own. With
+        ``ALL_RESOURCES``, all resources of the entity share them, in addition to the limits of each resource. With
+        ``inherit``, limits that are not given here come from the next level. Otherwise only the given limits are in
+        force.
 
         Raises:
             ValidationError: A name or a limit is invalid.
-            KindNotAllowedError: Inherited limits are not allowed yet, and this client may not allow them.
+            KindNotAllowedError: Such limits are not allowed yet, and this client may not allow them.
         """
         place = self._entity_place(entity_id, resource)
         checked = check_limits(limits)
@@ -70,7 +72,7 @@ class LimitVerbs:
         Raises:
             ValidationError: The cursor is not from this method and resource.
         """
-        check_resource(resource, allow_default=True)
+        check_resource(resource, allow_default=True, allow_all=True)
         if limit is not None:
             check_whole_number("limit", limit, 1, MAX_AMOUNT)
         after = None if cursor is None else entity_of_cursor(cursor, resource)
@@ -86,11 +88,12 @@ class LimitVerbs:
     ) -> None:
         """Store the limits of a resource, for all entities without limits of their own.
 
+        With ``ALL_RESOURCES``, the resources of each entity share them, in addition to the limits of each resource.
         With ``inherit``, limits that are not given here come from the system defaults.
 
         Raises:
             ValidationError: A name or a limit is invalid.
-            KindNotAllowedError: Inherited limits are not allowed yet, and this client may not allow them.
+            KindNotAllowedError: Such limits are not allowed yet, and this client may not allow them.
         """
         place = self._resource_place(resource)
         checked, audit_id = check_limits(limits), resource_audit_id(resource)
@@ -148,9 +151,11 @@ class LimitVerbs:
 
         The source is ``entity``, ``entity_default``, ``resource`` or ``system``, None if there are no limits. With
         inherited limits, it is the nearest level, and ``sources`` has the level of each limit.
+
+        With ``ALL_RESOURCES``, these are the limits that all resources of the entity share.
         """
         check_entity_id(entity_id)
-        check_resource(resource)
+        check_resource(resource, allow_all=True)
         found = (ConfigStore(self._scope).known((entity_id, resource))).resolution
         sources = {limit.name: source for limit, source in zip(found.limits, found.sources, strict=True)}
         return ResolvedLimits(list(found.limits) or None, found.on_unavailable, found.source, sources)
@@ -165,11 +170,11 @@ class LimitVerbs:
 
     def _entity_place(self, entity_id: str, resource: str) -> ConfigPlace:
         check_entity_id(entity_id)
-        check_resource(resource, allow_default=True)
+        check_resource(resource, allow_default=True, allow_all=True)
         return entity_place(self._scope.namespace_id, entity_id, resource)
 
     def _resource_place(self, resource: str) -> ConfigPlace:
-        check_resource(resource)
+        check_resource(resource, allow_all=True)
         return resource_place(self._scope.namespace_id, resource)
 
     def _stored(self, place: ConfigPlace) -> list[Limit]:

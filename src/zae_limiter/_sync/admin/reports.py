@@ -72,7 +72,8 @@ class ReportVerbs:
     ) -> UsageSummary:
         """Return sums and means over all windows of one type, hourly by default.
 
-        The filters are those of ``get_usage_snapshots``.
+        The filters are those of ``get_usage_snapshots``. Tokens that were taken from a bucket of a resource are in the
+        snapshots of ``ALL_RESOURCES`` again. So these are left out, unless ``resource`` is ``ALL_RESOURCES``.
 
         Raises:
             ValidationError: A filter is invalid.
@@ -92,7 +93,7 @@ class ReportVerbs:
         """
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_resource(resource, allow_all=True)
         return BucketQueries(self._scope).of_entity(entity_id, resource)
 
     def get_resource_capacity(
@@ -106,7 +107,7 @@ class ReportVerbs:
         Raises:
             ValidationError: A name is invalid.
         """
-        check_resource(resource)
+        check_resource(resource, allow_all=True)
         check_limit_name(limit_name, "limit_name")
         store = BucketQueries(self._scope)
         totals = CapacityTotals(resource, limit_name)

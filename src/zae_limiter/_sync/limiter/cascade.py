@@ -1,4 +1,4 @@
-"""Several buckets in one acquire: the entity's own and those of its ancestors, taken from together or not at all.
+"""Several buckets in one acquire: those of the entity and of the entities above it, taken from together or not at all.
 
 First all cached views are evaluated, so that a rejection that is already known costs nothing. Then the buckets are
 written. A networked table is written at the same time. An embedded one is written in turn, because waiting at the same
@@ -8,27 +8,32 @@ time saves nothing there. If one refuses, those that were taken from are credite
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from zae_limiter._sync.limiter.client import BucketClient, DirectClient
+from zae_limiter._sync.limiter import bypass
+from zae_limiter._sync.limiter.client import BucketClient
+from zae_limiter._sync.limiter.direct_client import DirectClient
+from zae_limiter._sync.limiter.resolve import check_own_limits, no_limits
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import (
+    NOTHING_TAKEN,
     AcquireRequest,
     Cascaded,
+    Charge,
     HeldBucket,
     Owed,
-    OwnLimits,
     Plan,
     Rejected,
-    ancestors_of,
 )
-from zae_limiter.core.acquire import Take
-from zae_limiter.core.cascade import BucketFailed, error_of
+from zae_limiter.core.batch import together
+from zae_limiter.core.bucket_changes import summed
+from zae_limiter.core.cascade import BucketFailed, check_buckets, error_of
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
     NoLimitsInForceError,
     RateLimiterUnavailable,
     RateLimitExceeded,
+    ValidationError,
     ZAELimiterError,
 )
 from zae_limiter.core.view import Admitted
@@ -38,72 +43,102 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zae_limiter")
 
-_new_tuple = tuple.__new__
-
 
 def take(client: "BatchedClient", request: AcquireRequest) -> Admitted | Cascaded:
-    """Take from the entity's bucket and from those of its ancestors, in batches with other callers.
-
-    If it is known that the entity cascades, all buckets are written at the same time. Otherwise the first result shows
-    it, and the ancestors follow.
+    """Take from all buckets of a request at the same time, in batches with other callers.
 
     Raises:
         RateLimitExceeded: One of them lacks the tokens; the others were credited.
     """
-    terms = client.cascading_limits(request.bucket)
-    if terms is not None:
-        return _take_at_the_same_time(client, request, request.ancestors(terms))
-    taken = client.take(request._replace(with_ancestors=True))
-    if isinstance(taken, Rejected):
-        raise exceeded(client, request, [taken])
-    if isinstance(taken, Cascaded) or not taken.terms.cascade:
-        return taken
-    held = [HeldBucket(request.bucket, taken, request.consume)]
-    taking = client.with_time_to_give_back(request)
-    return _take_all(client, request, taking.ancestors(taken.terms), held)
+    if client.is_alone(request.bucket):
+        return _admitted(client.take(request))
+    # Checked once: a caller's list may change, or return other limits when it is read again.
+    request = request._replace(own=check_own_limits(request.own))
+    chain = client.unblocked_chain_of(request)
+    parts = client.chains.requests(chain, request)
+    if chain.bypass:
+        # Every bucket ignores limits that it lacks, so the names are checked here.
+        client.chains.require_names(chain, request)
+        return bypass.take(client, request, parts)
+    if _is_only(request, parts):
+        return _admitted(client.take(parts[0]))
+    return _together(request, _take_parts(client, parts))
 
 
-def _take_at_the_same_time(
-    client: "BatchedClient", request: AcquireRequest, above: Sequence[AcquireRequest]
-) -> Cascaded:
+def _take_parts(client: "BatchedClient", parts: Sequence[AcquireRequest]) -> list[HeldBucket]:
+    """Take from several buckets, all or none.
+
+    Raises:
+        RateLimitExceeded: One of them lacks the tokens; the others were credited.
+    """
     # Before any write: a bucket that is taken from in vain costs a write, and another one to credit it.
-    for one in (*above, request):
+    for one in reversed(parts):
         rejected = client.known_rejection(one)
         if rejected is not None:
-            raise exceeded(client, request, [rejected])
-    taking = client.with_time_to_give_back(request)
-    return _take_all(client, request, [taking, *(one._replace(until_s=taking.until_s) for one in above)], [])
+            raise exceeded(client, parts, [rejected])
+    taking = [client.with_time_to_give_back(one) for one in parts]
+    held: list[HeldBucket] = []
+    first = client.closest(taking)
+    if first is not None:
+        # Its refusal then costs one write. Written together with the others, it would cost two for each of them.
+        _take_all(client, parts, [first], held)
+    _take_all(client, parts, [one for one in taking if one is not first], held)
+    return held
+
+
+def _is_only(request: AcquireRequest, parts: Sequence[AcquireRequest]) -> bool:
+    """Return whether a request takes only from the bucket of its own entity and resource."""
+    return len(parts) == 1 and parts[0].bucket == request.bucket
+
+
+def _admitted(result: Admitted | Rejected) -> Admitted:
+    """Return the result of the only bucket of a request.
+
+    Raises:
+        RateLimitExceeded: It lacks the tokens.
+    """
+    if isinstance(result, Rejected):
+        raise RateLimitExceeded(result)
+    return result
+
+
+def _together(request: AcquireRequest, held: Sequence[HeldBucket]) -> Cascaded:
+    """Return the result of a request that all its buckets have admitted, in any order."""
+    own = [one for one in held if one.bucket == request.bucket]
+    others = [one for one in held if one.bucket != request.bucket]
+    return Cascaded(own[0].admitted if own else NOTHING_TAKEN, others)
 
 
 def _take_all(
-    client: "BatchedClient", request: AcquireRequest, parts: Sequence[AcquireRequest], held: list[HeldBucket]
-) -> Cascaded:
-    """Take from several buckets at the same time; if one refuses, credit all that were taken from.
+    client: "BatchedClient",
+    parts: Sequence[AcquireRequest],
+    taking: Sequence[AcquireRequest],
+    held: list[HeldBucket],
+) -> None:
+    """Take from some of the buckets of a request at the same time; if one refuses, credit all that were taken from.
 
     ``held`` are buckets that were taken from before; those of this call are added.
     """
     try:
-        outcomes = client.parallel.run([partial(_take_part, client, part, held) for part in parts])
+        outcomes = client.parallel.run([partial(_take_part, client, part, held) for part in taking])
     except BaseException:
         # Cancelled or interrupted: ``run`` has waited for all takes, so ``held`` is complete.
-        give_back(client, held, request.consume, request.until_s)
+        _give_all_back(client, parts, held)
         raise
     rejections = [one for one in outcomes if isinstance(one, Rejected)]
     failures = [one.error for one in outcomes if isinstance(one, BucketFailed)]
     if rejections or failures:
-        give_back(client, held, request.consume, request.until_s)
-        raise error_of(failures, rejected=bool(rejections)) or exceeded(client, request, rejections)
-    # Takes end in any order. The request's own bucket comes first.
-    own, *ancestors = sorted(held, key=lambda one: one.bucket != request.bucket)
-    return Cascaded(own.admitted, ancestors)
+        _give_all_back(client, parts, held)
+        raise error_of(failures, rejected=bool(rejections)) or exceeded(client, parts, rejections)
 
 
 def _take_part(
     client: "BatchedClient", request: AcquireRequest, held: list[HeldBucket]
 ) -> Rejected | BucketFailed | None:
-    """Take from one of several buckets; return why nothing was taken, None if it was, or if it limits nothing.
+    """Take from one of several buckets, and return why that failed.
 
-    What was taken is added to ``held``: the result is lost if the caller is cancelled while it waits for the others.
+    None if the bucket was taken from, or if it has no limits. What was taken is added to ``held``, because a caller
+    that is cancelled while it waits for the other buckets loses the result.
     """
     try:
         taken = client.take(request)
@@ -113,181 +148,256 @@ def _take_part(
         return BucketFailed(error)
     if isinstance(taken, Rejected):
         return taken
-    assert isinstance(taken, Admitted), "ancestors are taken from here"
-    held.append(HeldBucket(request.bucket, taken, taken.terms.positions if request.partly else request.consume))
+    held.append(HeldBucket(request.bucket, taken, taken.terms.positions))
     return None
 
 
-def take_planned(client: DirectClient, own: Plan) -> Admitted | Cascaded:
-    """Take from a bucket as it was planned and from those of its ancestors, one after the other, in place.
+def take_in_turn(client: DirectClient, request: AcquireRequest) -> Admitted | Cascaded:
+    """Take from all buckets of a request one after the other, in place.
 
     Raises:
         RateLimitExceeded: One of them lacks the tokens; the others were credited.
     """
-    bucket, consume, _, _, _, _, _, terms, _, _, now, _ = own
-    plans = []
-    for above in ancestors_of(bucket, terms):
-        plan = client.plan(above, consume, now, partly=True)
-        if type(plan) is not Plan or type(plan.step) is not Take:
-            # Not the usual case, in which all views are fresh and have the tokens.
-            return take_in_turn(client, client.request_of(own))
-        plans.append(plan)
-    taken = client.carry_out(own)
-    # Other terms: the limits were read again, and the entity may have another parent now, or none.
-    if isinstance(taken, Rejected) or taken.terms is not terms:
-        return take_in_turn(client, client.request_of(own), taken)
-    return _take_above(client, own, taken, plans)
+    # Checked once: a caller's list may change, or return other limits when it is read again.
+    request = request._replace(own=check_own_limits(request.own))
+    chain = client.unblocked_chain_of(request)
+    parts = client.chains.requests(chain, request)
+    if chain.bypass:
+        # Every bucket ignores limits that it lacks, so the names are checked here.
+        client.chains.require_names(chain, request)
+        return bypass.take(client, request, parts)
+    plans = _plan_all(client, parts)
+    if not plans:
+        # The limits of the only bucket were deleted since the chain was read.
+        raise no_limits(request.bucket)
+    if _is_only(request, parts):
+        return _admitted(client.carry_out(plans[0]))
+    held = _carry_out_all(client, parts, plans)
+    if request.own is None and chain.is_free():
+        client.caches.remember_chain(chain.buckets(request.bucket[1]))
+    return _together(request, held)
 
 
-def take_in_turn(
-    client: DirectClient, request: AcquireRequest, own: Admitted | Rejected | None = None
-) -> Admitted | Cascaded:
-    """Take from the entity's bucket and from those of its ancestors, one after the other, in place.
-
-    ``own`` is the answer of the entity's own bucket, None if it was not taken from yet.
+def _carry_out_all(
+    client: DirectClient, parts: Sequence[AcquireRequest], plans: Sequence[Plan]
+) -> list[HeldBucket]:
+    """Carry out the plans of several buckets in turn, all or none.
 
     Raises:
         RateLimitExceeded: One of them lacks the tokens; the others were credited.
-    """
-    planned: dict[BucketId, Plan] = {}
-    if own is None:
-        bucket, consume, limits, until_s, partly, _ = request
-        plan = client.plan(bucket, consume, client.now(), limits, until_s, partly) or client.prepare(request)
-        if isinstance(plan, Rejected):
-            raise exceeded(client, request, [plan])
-        for above in request.ancestors(plan.terms):
-            found = _evaluate(client, above)
-            if isinstance(found, Rejected):
-                raise exceeded(client, request, [found])
-            if found is not None:
-                planned[above.bucket] = found
-        own = client.carry_out(plan)
-    if isinstance(own, Rejected):
-        raise exceeded(client, request, [own])
-    parts = [planned.get(one.bucket) or one for one in request.ancestors(own.terms)]
-    return _take_above(client, request, own, parts) if parts else own
-
-
-def _evaluate(client: DirectClient, request: AcquireRequest) -> Plan | Rejected | None:
-    """Return the plan of an ancestor, or the rejection by its cached view; None if its limits must be read first."""
-    plan = client.plan(request.bucket, request.consume, client.now(), None, request.until_s, partly=True)
-    if isinstance(plan, Rejected) or (plan is not None and type(plan.step) is Take):
-        return plan
-    # A client that always reads first still rejects by a fresh view, before it takes from any bucket.
-    return client.known_rejection(request) or plan
-
-
-def _take_above(
-    client: DirectClient, request: AcquireRequest | Plan, own: Admitted, parts: Sequence[Plan | AcquireRequest]
-) -> Cascaded:
-    """Take from the ancestors of a bucket that was taken from; credit all buckets if one refuses.
-
-    Raises:
-        RateLimitExceeded: One of them lacks the tokens.
     """
     held: list[HeldBucket] = []
-    rejection = None
     try:
-        rejection = _take_each(client, parts, held, request.own)
-        if rejection is None:
-            # The same as Cascaded(...), without the cost of calling its constructor.
-            return _new_tuple(Cascaded, (own, held))
+        rejection = _carry_out_each(client, plans, held)
     except BaseException:
-        _give_all_back(client, request, own, held)
+        _give_all_back(client, parts, held)
         raise
-    _give_all_back(client, request, own, held)
-    whole = AcquireRequest(request.bucket, request.consume, request.own, client.until_s())
-    raise exceeded(client, whole, [rejection])
+    if rejection is not None:
+        _give_all_back(client, parts, held)
+        raise exceeded(client, parts, [rejection])
+    return held
 
 
-def _give_all_back(
-    client: DirectClient, request: AcquireRequest | Plan, own: Admitted, above: Sequence[HeldBucket]
-) -> None:
-    held = [HeldBucket(request.bucket, own, request.consume), *above]
-    give_back(client, held, request.consume, client.until_s())
+class PartedRequest(NamedTuple):
+    """One of several requests, and the requests to all buckets that it takes from."""
+
+    request: AcquireRequest
+    parts: Sequence[AcquireRequest]
+    bypass: bool
 
 
-def _take_each(
-    client: DirectClient, parts: Sequence[Plan | AcquireRequest], held: list[HeldBucket], own: OwnLimits
-) -> Rejected | None:
-    """Take from buckets in turn, and add each to ``held``; return the first rejection, None if all admitted."""
-    for part in parts:
+def take_several(client: "BatchedClient", requests: Sequence[AcquireRequest]) -> list[Cascaded]:
+    """Take from all buckets of several requests at the same time, all or none, and return the result of each request.
+
+    Raises:
+        RateLimitExceeded: A bucket lacks the tokens; the others were credited.
+    """
+    asked = _ask_each(client, requests)
+    parts = _summed([one.parts for one in asked if not one.bypass])
+    return _with_bypasses(client, asked, _take_parts(client, parts) if parts else [])
+
+
+def take_several_in_turn(client: DirectClient, requests: Sequence[AcquireRequest]) -> list[Cascaded]:
+    """Take from all buckets of several requests one after the other, as ``take_several`` does.
+
+    Raises:
+        RateLimitExceeded: A bucket lacks the tokens; the others were credited.
+    """
+    asked = _ask_each(client, requests)
+    parts = _summed([one.parts for one in asked if not one.bypass])
+    held = _carry_out_all(client, parts, _plan_all(client, parts))
+    return _with_bypasses(client, asked, held)
+
+
+def _ask_each(client: BucketClient, requests: Sequence[AcquireRequest]) -> list[PartedRequest]:
+    """Return the requests to all buckets of each request.
+
+    Raises:
+        ValidationError: A name is invalid, a limit is not in force, or there are too many buckets.
+    """
+    asked: list[PartedRequest] = []
+    for one in requests:
+        request = one._replace(own=check_own_limits(one.own))
+        chain = client.unblocked_chain_of(request)
+        asked.append(PartedRequest(request, client.chains.requests(chain, request), chain.bypass))
+        # A bucket that occurs twice ignores limits that it lacks, so the names are checked here.
+        client.chains.require_names(chain, request)
+        # For each request, so that a long list is refused before all of its chains are read.
+        check_buckets(requests[0].bucket[0], len(_summed([one.parts for one in asked])))
+    return asked
+
+
+def _with_bypasses(
+    client: BucketClient, asked: Sequence[PartedRequest], held: Sequence[HeldBucket]
+) -> list[Cascaded]:
+    """Take for the requests with a bypass, which nothing rejects, and return the result of every request.
+
+    ``held`` are the buckets of the other requests. If this fails, they and what was taken before are credited.
+    """
+    found = {one.bucket: one for one in held}
+    results: list[Cascaded] = []
+    charged: list[Charge] = []
+    try:
+        for request, parts, passes in asked:
+            if passes:
+                taken = bypass.take(client, request, parts)
+                charged += bypass.charges_of(request, taken)
+            else:
+                taken = _together(request, [found[one.bucket] for one in parts if one.bucket in found])
+            results.append(taken)
+    except BaseException:
         try:
-            taken = _take_one(client, part, own)
+            bypass.give_back(client, charged)
+        finally:
+            _give_all_back(client, _summed([one.parts for one in asked if not one.bypass]), held)
+        raise
+    return results
+
+
+def _summed(asked: Sequence[Sequence[AcquireRequest]]) -> list[AcquireRequest]:
+    """Return one request for each bucket; one that occurs several times is asked for the sum."""
+    found: dict[BucketId, AcquireRequest] = {}
+    for part in (part for parts in asked for part in parts):
+        before = found.get(part.bucket)
+        if before is not None:
+            part = before._replace(consume=together([before.consume, part.consume]), partly=True)
+        found[part.bucket] = part
+    return list(found.values())
+
+
+def _negative(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: -amount for name, amount in amounts.items()}
+
+
+def _plan_all(client: DirectClient, parts: Sequence[AcquireRequest]) -> list[Plan]:
+    """Plan the takes from all buckets, before the first of them is written.
+
+    Raises:
+        RateLimitExceeded: A cached view shows that a bucket lacks the tokens.
+    """
+    plans: list[Plan] = []
+    for part in parts:
+        bucket, consume, own, until_s, partly, known = part
+        try:
+            plan = client.plan(bucket, consume, client.now(), own, until_s, partly, known) or client.prepare(part)
         except NoLimitsInForceError:
-            # An ancestor without limits admits everything.
+            # Its limits were deleted meanwhile. An ancestor without limits admits everything.
+            if not partly:
+                raise
+            continue
+        # A client that always reads first still rejects by a fresh view, before it takes from any bucket.
+        rejected = plan if isinstance(plan, Rejected) else client.known_rejection(part)
+        if rejected is not None:
+            raise RateLimitExceeded(rejected) if len(parts) == 1 else exceeded(client, parts, [rejected])
+        assert isinstance(plan, Plan), "a plan is carried out or rejects"
+        plans.append(plan)
+    return plans
+
+
+def _carry_out_each(client: DirectClient, plans: Sequence[Plan], held: list[HeldBucket]) -> Rejected | None:
+    """Carry out plans in turn, and add each bucket to ``held``; return the first rejection, None if all admitted."""
+    for plan in plans:
+        try:
+            taken = client.carry_out(plan)
+        except NoLimitsInForceError:
+            if not plan.partly:
+                raise
             continue
         if isinstance(taken, Rejected):
             return taken
-        held.append(HeldBucket(part.bucket, taken, taken.terms.positions))
+        held.append(HeldBucket(plan.bucket, taken, taken.terms.positions))
     return None
 
 
-def _take_one(client: DirectClient, part: Plan | AcquireRequest, own: OwnLimits) -> Admitted | Rejected:
-    if isinstance(part, Plan):
-        try:
-            return client.carry_out(part)
-        except NoLimitsInForceError:
-            if own is None:
-                raise
-            # The stored limits were deleted since the plan, so those of the caller apply.
-            part = client.request_of(part)._replace(own=own).to_ancestor(part.bucket)
-    plan = client.prepare(part)
-    return plan if isinstance(plan, Rejected) else client.carry_out(plan)
-
-
-def exceeded(client: BucketClient, request: AcquireRequest, rejections: Sequence[Rejected]) -> RateLimitExceeded:
+def exceeded(
+    client: BucketClient, parts: Sequence[AcquireRequest], rejections: Sequence[Rejected]
+) -> RateLimitExceeded:
     """Return the error of a request, with the status of every limit of every bucket that it takes from.
 
     The statuses of a bucket that did not reject are cached, or read once.
     """
     known = {rejection.bucket: rejection.statuses() for rejection in rejections}
-    first = rejections[0]
-    is_own = first.bucket == request.bucket
-    above = request.ancestors(first.terms) if is_own else [request.to_ancestor(first.bucket)]
-    for one in (request, *above):
+    for one in parts:
         if one.bucket not in known:
             known[one.bucket] = client.levels.statuses_of(one)
-    return RateLimitExceeded([status for one in (request, *above) for status in known[one.bucket]])
+    return RateLimitExceeded([status for one in parts for status in known[one.bucket]])
 
 
 def never_admitted(
-    client: BucketClient, request: AcquireRequest, error: AmountExceedsCapacityError
+    client: BucketClient, requests: Sequence[AcquireRequest], error: AmountExceedsCapacityError
 ) -> AmountExceedsCapacityError:
-    """Return the same error with the status of every limit of every bucket that the request takes from.
+    """Return the same error with the status of every limit of every bucket that the requests take from.
 
     The statuses are cached, or read once.
     """
-    statuses = client.levels.statuses_of_too_much(request)
     try:
-        terms = client.resolver.terms(request.bucket, request.own, request.until_s)
-    except (NoLimitsInForceError, RateLimiterUnavailable):
-        return AmountExceedsCapacityError(statuses, error.field, error.value, error.reason)
-    for above in request.ancestors(terms):
-        statuses += client.levels.statuses_of_too_much(above)
+        parts = _summed([one.parts for one in _ask_each(client, requests)])
+    except (ValidationError, RateLimiterUnavailable):
+        parts = list(requests)
+    statuses = []
+    for part in parts:
+        statuses += client.levels.statuses_of_too_much(part)
     return AmountExceedsCapacityError(statuses, error.field, error.value, error.reason)
 
 
-def give_back(client: BucketClient, held: Sequence[HeldBucket], amounts: dict[str, int], until_s: float) -> None:
-    """Credit every bucket, once, with the tokens that were taken from it, even if the caller is cancelled.
+def _give_all_back(client: BucketClient, parts: Sequence[AcquireRequest], held: Sequence[HeldBucket]) -> None:
+    """Credit every bucket that a request has taken from, by the deadline of the request."""
+    if not held:
+        return
+    consumed = {part.bucket: part.consume for part in parts}
+    taken = [Charge(one, _negative(consumed[one.bucket])) for one in held]
+    give_back(client, taken, parts[0].until_s)
+
+
+def give_back(client: BucketClient, taken: Sequence[Charge], until_s: float) -> None:
+    """Credit buckets, once, with the tokens that were taken from them, even if the caller is cancelled.
 
     If the store is unavailable or closed, this is logged: the caller gets the reason why the request failed.
     """
-    changes = {name: -amount for name, amount in amounts.items()}
+    if not taken:
+        return
     try:
-        client.see_through(lambda: client.settle_all(owed(client, held, changes, until_s)))
+        client.see_through(lambda: client.settle_all(owed(client, taken, until_s)))
     except ZAELimiterError as error:
-        buckets = [one.bucket for one in held]
-        _log.warning("Not given back: %s of %s: %s", amounts, buckets, error)
+        _log.warning("Not given back: %s: %s", [(one.held.bucket, one.changes) for one in taken], error)
 
 
-def owed(
-    client: BucketClient, held: Sequence[HeldBucket], changes: dict[str, int], until_s: float | None = None
-) -> list[Owed]:
-    """Return what a lease settles with every bucket after changes in tokens, up or down."""
+def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None = None) -> list[Owed]:
+    """Return what is settled with each bucket; one that occurs several times is settled with once."""
     by_s = until_s or client.until_s()
-    return [
-        Owed(one.bucket, settlement, one.admitted.terms, by_s)
-        for one in held
-        if (settlement := one.settlement(changes)) is not None
-    ]
+    if len(charges) == 1:
+        # The usual case, without the search for others of the same bucket.
+        held, changes = charges[0]
+        only = held.settlement(changes)
+        return [] if only is None else [Owed(held.bucket, only, held.admitted.terms, by_s)]
+    found: dict[tuple[BucketId, int | None], Owed] = {}
+    for held, changes in charges:
+        settlement = held.settlement(changes)
+        if settlement is None:
+            continue
+        key = (held.bucket, held.admitted.birth)
+        before = found.get(key)
+        if before is not None:
+            settlement = summed([before.settlement, settlement])
+        found[key] = Owed(held.bucket, settlement, held.admitted.terms, by_s)
+    return list(found.values())

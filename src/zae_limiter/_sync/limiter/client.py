@@ -4,27 +4,25 @@ A take has two halves. ``plan`` evaluates what is cached and never waits. ``carr
 a rule. So several buckets can be evaluated before the first of them is written (``cascade``). A plan that needs more
 than one step is run by ``ShardAttempt``.
 
-``DirectClient`` is for embedded tables, where a write is made in place. ``NetworkedClient`` is for tables behind a
-network, where other takes may be in flight. ``group_commit`` extends it with batches.
+``DirectClient`` in ``direct_client`` is for embedded tables, where a write is made in place. ``NetworkedClient`` is for
+tables behind a network, where other takes may be in flight. ``group_commit`` extends it with batches.
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Iterator, Sequence
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.limiter import first_touch
+from zae_limiter._sync.limiter.chains import Chain, ChainReader
 from zae_limiter._sync.limiter.levels import BucketLevels
-from zae_limiter._sync.limiter.resolve import Resolver, check_own_limits
+from zae_limiter._sync.limiter.resolve import Resolver
 from zae_limiter._sync.limiter.settle import Settler
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext, AttemptResult, ShardAttempt
 from zae_limiter._sync.limiter.shards import ShardClient
 from zae_limiter._sync.limiter.top_ups import TopUps
-from zae_limiter._sync.store.buckets import BucketStore, check_bucket
-from zae_limiter._sync.store.configs import ConfigStore
+from zae_limiter._sync.store.buckets import BucketStore
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Flight, Remembered
 from zae_limiter.caches.request import (
     AcquireRequest,
-    Cascaded,
     Evaluated,
     Owed,
     OwnLimits,
@@ -48,7 +46,7 @@ from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Applied, Item, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
-from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
+from zae_limiter.core.view import Admitted, Amounts
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take
@@ -57,7 +55,7 @@ from zae_limiter.schema.operations import Update
 _GIVE_BACK_PART = 1 / 8
 """The part of a deadline that is reserved for crediting some buckets after another one has refused."""
 
-_UNKNOWN = Remembered()
+UNKNOWN = Remembered()
 """The cache entry of a bucket that is not cached. It is never changed."""
 
 _new_tuple = tuple.__new__
@@ -74,7 +72,6 @@ class BucketClient:
         self._first = Progress(trust_ms=scope.settings.reject_locally_ms, look_first=not speculative)
         # With takes in flight a view is an estimate: one of them may fail. So such a view never rejects.
         self._no_trust = replace(self._first, trust_ms=0)
-        self._configs = ConfigStore(scope)
         self._top_ups = TopUps(scope.table, scope.client.clock.monotonic_s)
         self.nonces: Iterator[int] = scope.client.nonces.current
         self.now = scope.table.now
@@ -87,9 +84,10 @@ class BucketClient:
         self.context = AttemptContext(
             scope.table, self.buckets, self.resolver, scope.client.nonces, self._top_ups, self._first
         )
+        self.chains = ChainReader(scope, self.resolver, self.buckets, self._first)
         self.shards = ShardClient(scope, self.context)
         self.settler = Settler(scope, self.context, self.shards)
-        self.levels = BucketLevels(scope, self.context, self.shards)
+        self.levels = BucketLevels(scope, self.context, self.shards, self.chains)
         self.lease_mutex = runtime.Mutex()
         renew_in_copies(self)
 
@@ -122,7 +120,7 @@ class BucketClient:
             terms, progress = known
         else:
             try:
-                memory = self._cached.get(bucket, _UNKNOWN)
+                memory = self._cached.get(bucket, UNKNOWN)
             except TypeError:
                 # A name that cannot be hashed is refused by ``prepare``, with all other invalid names.
                 return None
@@ -152,13 +150,8 @@ class BucketClient:
         parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
         return _new_tuple(Plan, parts)
 
-    def is_new(self, bucket: BucketId) -> bool:
-        """Return whether neither the limits nor a view of a bucket are cached."""
-        memory = self.caches.buckets.get(bucket)
-        return memory is None or (memory.view is None and memory.limits is None)
-
     def prepare(self, request: AcquireRequest) -> Plan | Rejected:
-        """Read what is missing to plan a request: the limits, and in the same call a bucket that was never seen.
+        """Read the limits of a request that are missing to plan it.
 
         Raises:
             NoLimitsInForceError: No limits are in force.
@@ -166,24 +159,40 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer.
         """
         bucket, own, until_s = request.bucket, request.own, request.until_s
-        check_bucket(bucket)
-        if self.buckets.remembered(bucket) is not None or self.resolver.is_known(bucket):
-            known = Evaluated(self.resolver.terms(bucket, own, until_s), self._first)
-        else:
-            known = Evaluated(self._read_both(request), self._first.after_look())
+        known = Evaluated(self.resolver.terms(bucket, own, until_s), self._first)
         plan = self.plan(bucket, request.consume, self._table.now(), own, until_s, request.partly, known)
         assert plan is not None, "the limits were read"
         return plan
 
-    def _read_both(self, request: AcquireRequest) -> EffectiveLimits:
-        """Read the limits of a request and its bucket in one call."""
-        bucket, until_s = request.bucket, request.until_s
-        own = check_own_limits(request.own)
-        keys = [*self._configs.keys(bucket), self.buckets.key(bucket)]
-        *configs, item = self._table.batch_get(keys, until_s=until_s)
-        terms = self.resolver.terms_read(bucket, own, configs, until_s)
-        self.buckets.learn((bucket, 0), item, terms)
-        return terms
+    def chain_of(self, request: AcquireRequest) -> Chain:
+        """Return the entities that a request takes from, from the cache if possible.
+
+        Raises:
+            ValidationError: A name is invalid, or the chain is too long.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        return self.chains.find(request)
+
+    def unblocked_chain_of(self, request: AcquireRequest) -> Chain:
+        """Return the entities that a request takes from, if none of them is blocked.
+
+        Raises:
+            EntityBlockedError: The entity, or one that it cascades to, is blocked.
+            ValidationError: A name or a limit is invalid, or the chain is too long.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        chain = self.chain_of(request)
+        self.chains.require_unblocked(chain, request.bucket[1])
+        return chain
+
+    def take_part(self, request: AcquireRequest) -> Admitted | Rejected:
+        """Take from one of several buckets.
+
+        Raises:
+            ValidationError: The request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        raise NotImplementedError
 
     def carry_out(self, plan: Plan) -> Admitted | Rejected:
         """Carry out a plan, in one write as a rule.
@@ -323,97 +332,11 @@ class BucketClient:
         return request._replace(until_s=request.until_s - self._deadline_s * _GIVE_BACK_PART)
 
 
-class DirectClient(BucketClient):
-    """Takes from buckets of an embedded table and settles with them, each in place."""
-
-    def take(
-        self, bucket: BucketId, consume: dict[str, int], own: OwnLimits
-    ) -> Admitted | Rejected | Plan | None:
-        """Take from a bucket whose limits are cached.
-
-        If the entity cascades, nothing is taken: the plan is returned, so that its ancestors can be planned first. None
-        if limits must be read first, or if the bucket has several shards. This does what ``plan`` and ``carry_out`` do,
-        in one function, because each further call adds 1 to 2 % to an acquire.
-
-        Raises:
-            ValidationError: The request can never be admitted.
-            RateLimiterUnavailable: The table did not answer.
-        """
-        now = self._table.now()
-        try:
-            memory = self._cached.get(bucket, _UNKNOWN)
-        except TypeError:
-            # A name that cannot be hashed is refused by ``prepare``, with all other invalid names.
-            return None
-        known = memory.limits
-        if known is None or own is not None or memory.shards is not None:
-            return None
-        terms = known.terms
-        if terms is None or not known.read_ms <= now[0] < known.expires_ms:
-            return None
-        self.caches.hits += 1
-        amounts = amounts_of(consume, terms)
-        view = memory.view
-        step = next_step(view, terms, amounts, now, self._first)
-        if type(step) is not Take or view is None or terms.cascade:
-            if type(step) is Reject:
-                return Rejected(bucket, terms, view, amounts, step.at, now)
-            # The same as Plan(...), without the cost of calling its constructor.
-            plan: Plan = _new_tuple(
-                Plan, (bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
-            )
-            return plan if terms.cascade else self.run(plan)
-        update = bucket_writes.take(view, step, next(self.nonces))
-        outcome = self._table.write(update)
-        if type(outcome) is not Applied:
-            plan = Plan(bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
-            return self._continue(plan, update, outcome)
-        after = view_after_take(view, outcome.new, amounts, now[1])
-        if memory.view is view:
-            memory.view = after
-        else:
-            # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
-            memory.learn_taken(after)
-        layout = view.layout
-        return layout if layout.terms is terms else Admitted(terms, layout.birth)
-
-    def carry_out(self, plan: Plan) -> Admitted | Rejected:
-        """Carry out a plan, in one write as a rule.
-
-        Raises:
-            RateLimiterUnavailable: The table did not answer.
-        """
-        _, _, _, _, _, memory, view, terms, amounts, step, now, _ = plan
-        if type(step) is not Take or view is None:
-            return self.run(plan)
-        update = bucket_writes.take(view, step, next(self.nonces))
-        outcome = self._table.write(update)
-        if type(outcome) is not Applied:
-            return self._continue(plan, update, outcome)
-        after = view_after_take(view, outcome.new, amounts, now[1])
-        if memory.view is view:
-            memory.view = after
-        else:
-            # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
-            memory.learn_taken(after)
-        layout = view.layout
-        return layout if layout.terms is terms else Admitted(terms, layout.birth)
-
-    def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
-        """Settle with one bucket after the other; each is tried even if another fails."""
-        settled = []
-        for one in owed:
-            settled.append(self.settle_one(one))
-        return settled
-
-
 class NetworkedClient(BucketClient):
     """Takes from buckets of a networked table, each request by itself. Several takes may be in flight."""
 
-    def take_alone(self, request: AcquireRequest) -> Admitted | Cascaded | Rejected:
+    def take_alone(self, request: AcquireRequest) -> Admitted | Rejected:
         """Take from a bucket without other callers, in one round trip as a rule.
-
-        A new bucket is taken from together with its ancestors, if they are new too and the request includes them.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -421,12 +344,13 @@ class NetworkedClient(BucketClient):
         """
         if self.shards.cooldowns.active:
             self._wait_for_cooldown(request)
-        bucket, consume, own, until_s, partly, _ = request
-        plan = self.plan(bucket, consume, self._table.now(), own, until_s, partly)
+        bucket, consume, own, until_s, partly, known = request
+        plan = self.plan(bucket, consume, self._table.now(), own, until_s, partly, known)
         if plan is None:
-            if request.with_ancestors and self.is_new(request.bucket):
-                return first_touch.take_new(self, request)
             plan = self.prepare(request)
+        elif known is not None and isinstance(plan, Plan) and plan.step is None and known.progress.looked:
+            # The bucket has several shards. Shard 0 was just read; another one would have to be read first.
+            plan = plan._replace(step=LOOK)
         if self._top_ups.pending:
             topped_up = self._top_up(request, plan)
             if topped_up is not None:

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import assert_never
 
 import zae_limiter.runtime.threads as runtime
-from zae_limiter._sync.limiter.client import BucketClient, DirectClient
+from zae_limiter._sync.limiter.client import BucketClient
+from zae_limiter._sync.limiter.direct_client import DirectClient
 from zae_limiter._sync.limiter.group_commit import BatchedClient
 from zae_limiter._sync.store.buckets import WriteResult
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.deferred import DeferredSettlements
-from zae_limiter.caches.request import AcquireRequest, Evaluated, Owed, OwnLimits, Plan, Rejected
+from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, Owed, OwnLimits, Plan, Rejected
 from zae_limiter.core.acquire import LOOK
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
@@ -40,7 +41,7 @@ class DeferringClient(BucketClient):
         self._deferred = DeferredSettlements()
         self._within_s = scope.settings.settle_within_s
         self._put_off = scope.client.put_off
-        self._later = runtime.Later(self.flush)
+        self._later = runtime.Later(self._write_due, self._end_timer)
         self._flushing = runtime.Lock()
 
     def renew(self, *, restored: bool) -> None:
@@ -76,8 +77,27 @@ class DeferringClient(BucketClient):
         self.flush()
         self._later.stop()
 
+    def _write_due(self) -> float | None:
+        """Write what has waited for the interval; return in how many seconds more is due, None if nothing waits."""
+        with self._flushing:
+            due, next_s = self._deferred.take_due(self.monotonic_s(), self._within_s)
+            self.see_through(lambda: self._write_and_log(due))
+            if next_s is None:
+                # In this order: a settlement that is added meanwhile is either seen here, or adds this client itself.
+                self._put_off.discard(self)
+                if self._deferred and not self._put_off.add(self):
+                    self.see_through(self._write_all)
+            return next_s
+
+    def _end_timer(self) -> None:
+        """Write everything that waits, because the timer ends early."""
+        self._deferred.end_timer()
+        self.flush()
+
     def _write_all(self) -> None:
-        waiting = self._deferred.take_all()
+        self._write_and_log(self._deferred.take_all())
+
+    def _write_and_log(self, waiting: Sequence[Owed]) -> None:
         for first in range(0, len(waiting), _WRITTEN_TOGETHER):
             some = waiting[first : first + _WRITTEN_TOGETHER]
             for one, failed in self._write(some, self.until_s()):
@@ -210,7 +230,7 @@ class DeferringDirectClient(DeferringClient, DirectClient):
 
     def take(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits
-    ) -> Admitted | Rejected | Plan | None:
+    ) -> Admitted | Cascaded | Rejected | None:
         """Take from a bucket whose limits are cached, with what waits to be settled with it.
 
         Raises:
@@ -219,10 +239,11 @@ class DeferringDirectClient(DeferringClient, DirectClient):
         """
         if not self._deferred:
             return super().take(bucket, consume, own)
+        known = self.caches.limits(bucket)
+        if known is None or known.links is not None:
+            return None
         plan = self.plan(bucket, consume, self.now(), own)
-        if not isinstance(plan, Plan) or plan.terms.cascade:
-            return plan
-        return self.carry_out(plan)
+        return self.carry_out(plan) if isinstance(plan, Plan) else plan
 
 
 def _combined(plan: Plan, owed: Sequence[Owed]) -> TakeAndSettle | None:

@@ -7,13 +7,15 @@ balance admits.
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from zae_limiter._sync.limiter.chains import Chain
 from zae_limiter._sync.limiter.client import NetworkedClient
 from zae_limiter._sync.limiter.write_batcher import WriteBatcher
 from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
-from zae_limiter.caches.request import AcquireRequest, Cascaded, FallbackLimits, HeldBucket, Owed, Rejected
+from zae_limiter.caches.request import AcquireRequest, FallbackLimits, HeldBucket, Owed, Rejected
 from zae_limiter.core.acquire import LevelOfLimit
+from zae_limiter.core.add_or_set import shortfall
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket_changes import summed
 from zae_limiter.core.cascade import BucketFailed
@@ -39,7 +41,7 @@ class RetryLater:
 
 RETRY_LATER = RetryLater()
 
-TakeResult = Admitted | Cascaded | Rejected
+TakeResult = Admitted | Rejected
 BatchResult = TakeResult | ZAELimiterError | RetryLater
 
 
@@ -49,6 +51,7 @@ class BatchedClient(NetworkedClient):
     def __init__(self, scope: Scope, *, speculative: bool, together: bool) -> None:
         super().__init__(scope, speculative=speculative)
         self._server_time = scope.table.server_time
+        self._reads: Bounded[BucketId, ChainBatcher] = Bounded(_BATCHERS)
         self._takes: Bounded[tuple[BucketId, bool], TakeBatcher] = Bounded(_BATCHERS)
         self._settlements: Bounded[tuple[BucketId, str, int | None], SettlementBatcher] = Bounded(_BATCHERS)
         self._together = together
@@ -56,20 +59,61 @@ class BatchedClient(NetworkedClient):
     def renew(self, *, restored: bool) -> None:
         """Drop all queues in a copy of the process: their leaders run in the original."""
         super().renew(restored=restored)
+        self._reads.clear()
         self._takes.clear()
         self._settlements.clear()
 
-    def cascading_limits(self, bucket: BucketId) -> EffectiveLimits | None:
-        """Return the limits of a bucket whose entity cascades; None if it does not, or if that must be read first."""
+    def is_alone(self, bucket: BucketId) -> bool:
+        """Return whether a request takes from this bucket only; False if that must be read first."""
         try:
             memory = self.caches.buckets.get(bucket)
         except TypeError:
             # A name that cannot be hashed is refused later, with all other invalid names.
-            return None
+            return False
         known = None if memory is None else memory.limits
-        if known is None or known.terms is None or not known.terms.cascade:
-            return None
-        return known.terms if self.resolver.is_known(bucket) else None
+        # The same as ``is_fresh``, written out: this is done for every acquire.
+        return known is not None and known.links is None and known.read_ms <= self.now()[0] < known.expires_ms
+
+    def chain_of(self, request: AcquireRequest) -> Chain:
+        """Return the entities that a request takes from; callers of the same bucket share what is read.
+
+        Raises:
+            ValidationError: A name is invalid, or the chain is too long.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        known = self.chains.known(request.bucket)
+        if known is not None:
+            return known
+        if not self._together or request.own is not None:
+            return self.chains.read(request)
+        batcher = self._reads.get(request.bucket)
+        if batcher is None:
+            batcher = ChainBatcher(self)
+            self._reads.keep(request.bucket, batcher)
+        return batcher.join(request)
+
+    def closest(self, parts: Sequence[AcquireRequest]) -> AcquireRequest | None:
+        """Return the request whose bucket is most likely to lack the tokens; None if all buckets surely have them."""
+        lacking = [(self._shortfall(part), number) for number, part in enumerate(parts)]
+        most, number = max(lacking)
+        return parts[number] if most > 0 else None
+
+    def _shortfall(self, part: AcquireRequest) -> float:
+        """Return how many tokens a bucket may lack for a request, by its cached view, as a fraction of its capacity."""
+        memory = self.caches.of(part.bucket)
+        view = memory.expected()
+        terms = part.known.terms if part.known is not None else self.resolver.known_terms(part.bucket, part.own)
+        if view is None or terms is None or memory.sharded or not view.layout.follows(terms):
+            # Unknown, or spread over shards, which are tried one after the other.
+            return 0.0
+        now, limits = self.now(), terms.limits
+        return max(
+            (
+                shortfall(view, position, milli, now) / limits[position].capacity_milli
+                for position, milli in part.amounts(terms)
+            ),
+            default=0.0,
+        )
 
     def take(self, request: AcquireRequest) -> TakeResult:
         """Take from a bucket, together with other callers if there are any.
@@ -89,6 +133,15 @@ class BatchedClient(NetworkedClient):
         if isinstance(taken, Rejected) and self._server_time is not None and taken.depends_on_the_clock():
             self._server_time.narrow()
         return taken
+
+    def take_part(self, request: AcquireRequest) -> Admitted | Rejected:
+        """Take from one of several buckets.
+
+        Raises:
+            ValidationError: The request can never be admitted.
+            RateLimiterUnavailable: The table did not answer.
+        """
+        return self.take(request)
 
     def _batcher(self, request: AcquireRequest) -> "TakeBatcher":
         """Return the queue of a request. An invalid request gets a queue of its own, so that it fails alone."""
@@ -146,6 +199,11 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         self._client = client
         self._caches = client.caches
         self._together = together
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are in flight or queued."""
+        return bool(self._in_flight or self._queue)
 
     def room(self, requests: Sequence[AcquireRequest], in_flight: int) -> int:
         """Return how many requests may be sent now: as a rule the whole queue, or none.
@@ -265,13 +323,29 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         """
         if isinstance(result, Rejected):
             return
-        own, ancestors = result if isinstance(result, Cascaded) else (result, ())
         changes = {name: -amount for name, amount in request.consume.items()}
-        for held in (*reversed(ancestors), HeldBucket(request.bucket, own, own.terms.positions)):
-            settlement = held.settlement(changes)
-            if settlement is not None:
-                until_s = self._client.until_s()
-                self._client.settler.settle(Owed(held.bucket, settlement, held.admitted.terms, until_s))
+        settlement = HeldBucket(request.bucket, result, result.terms.positions).settlement(changes)
+        if settlement is not None:
+            self._client.settler.settle(Owed(request.bucket, settlement, result.terms, self._client.until_s()))
+
+
+class ChainBatcher(WriteBatcher[AcquireRequest, Chain]):
+    """The reads of the chain of one bucket: callers that wait for a read share its result."""
+
+    def __init__(self, client: NetworkedClient) -> None:
+        super().__init__(client.monotonic_s)
+        self._client = client
+
+    def room(self, requests: Sequence[AcquireRequest], in_flight: int) -> int:
+        """Return how many requests may be sent now: all of them, if no read is in flight."""
+        return 0 if in_flight else len(requests)
+
+    def send_all(self, requests: Sequence[AcquireRequest]) -> Sequence[Chain]:
+        """Read once for all requests."""
+        return [self._client.chains.read(requests[0])] * len(requests)
+
+    def undo(self, request: AcquireRequest, outcome: Chain) -> None:
+        """Do nothing: a read has no effect."""
 
 
 class SettlementBatcher(WriteBatcher[Owed, bool]):
@@ -309,8 +383,7 @@ def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
     first = requests[0]
     until_s = min(request.until_s for request in requests)
     amounts = together(request.consume for request in requests)
-    # A take from an ancestor belongs to one lease, so each request takes from its ancestors by itself.
-    return first._replace(consume=amounts, until_s=until_s, with_ancestors=False)
+    return first._replace(consume=amounts, until_s=until_s)
 
 
 def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from zae_limiter._sync.limiter.chains import ChainReader
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext
 from zae_limiter._sync.limiter.shards import ShardClient
 from zae_limiter._sync.store.scope import Scope
@@ -12,6 +13,7 @@ from zae_limiter.core.acquire import (
     LevelOfLimit,
     amounts_of,
     held_statuses,
+    held_statuses_of,
     is_fresh,
     is_known_short,
     limit_levels,
@@ -19,7 +21,12 @@ from zae_limiter.core.acquire import (
     statuses,
 )
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.errors import AmountExceedsCapacityError, NoLimitsInForceError, RateLimiterUnavailable
+from zae_limiter.core.errors import (
+    AmountExceedsCapacityError,
+    EntityBlockedError,
+    NoLimitsInForceError,
+    RateLimiterUnavailable,
+)
 from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.status import LimitStatus
@@ -48,10 +55,17 @@ class BucketLevel(NamedTuple):
         return max((self.levels[position].wait_ms(milli, now) for position, milli in amounts), default=0)
 
 
+class AllLevels(NamedTuple):
+    """The levels of all buckets of an acquire, and the error if the entity is blocked, None if it is not."""
+
+    levels: Sequence[BucketLevel]
+    blocked: EntityBlockedError | None
+
+
 class BucketLevels:
     """Reads levels from the cache while they are fresh, else from the table."""
 
-    def __init__(self, scope: Scope, context: AttemptContext, shards: ShardClient) -> None:
+    def __init__(self, scope: Scope, context: AttemptContext, shards: ShardClient, chains: ChainReader) -> None:
         self._caches = scope.caches
         self._table = scope.table
         self._stack_name = scope.client.stack_name
@@ -59,6 +73,7 @@ class BucketLevels:
         self._buckets = context.buckets
         self._trust_ms = context.first.trust_ms
         self._shards = shards
+        self._chains = chains
 
     def known_rejection(self, request: AcquireRequest) -> Rejected | None:
         """Return the rejection that a fresh view of the bucket shows to come, without a call; None if it may admit.
@@ -70,7 +85,8 @@ class BucketLevels:
         memory = self._caches.buckets.get(bucket)
         if memory is None or memory.view is None:
             return None
-        terms = self._resolver.known_terms(bucket, request.own)
+        known = request.known
+        terms = self._resolver.known_terms(bucket, request.own) if known is None else known.terms
         if terms is None:
             return None
         amounts, now = request.amounts(terms), self._table.now()
@@ -129,29 +145,44 @@ class BucketLevels:
         ``pending`` are adjustments that are not written yet. The list is empty if the bucket is no longer cached.
         """
         memory = self._caches.buckets.get(bucket)
-        if memory is None or memory.view is None or not is_complete(memory.counts()):
+        if memory is None or memory.view is None:
             return []
         now = self._table.now()
+        if not memory.shards and memory.view.layout.shard_count == 1:
+            return held_statuses_of(bucket, memory.view, terms, held, pending, now)
+        if not is_complete(memory.counts()):
+            return []
         return held_statuses(bucket, combined(list(memory.views().values()), terms, now), held, pending, now)
 
-    def all_levels(self, bucket: BucketId, own: OwnLimits, until_s: float) -> list[BucketLevel]:
-        """Read the levels of every bucket that an acquire would take from: the entity's own, then its ancestors'.
+    def all_levels(self, bucket: BucketId, own: OwnLimits, until_s: float) -> AllLevels:
+        """Read the levels of every bucket that an acquire would take from, those of the entity first.
 
         Raises:
             ValidationError: A name or a limit is invalid, or no limits are in force.
             RateLimiterUnavailable: The table did not answer.
         """
+        request = AcquireRequest(bucket, {}, own, until_s)
         try:
-            found = [self._level_of(bucket, own, until_s)]
+            chain = self._chains.find(request)
         except RateLimiterUnavailable as unavailable:
             raise about(unavailable, bucket, self._stack_name) from unavailable.cause
-        for above in AcquireRequest(bucket, {}, own, until_s).ancestors(found[0].terms):
+        blocked = None
+        try:
+            self._chains.require_unblocked(chain, bucket[1])
+        except EntityBlockedError as error:
+            blocked = error
+        return AllLevels(self._levels_of(self._chains.requests(chain, request), until_s), blocked)
+
+    def _levels_of(self, requests: Sequence[AcquireRequest], until_s: float) -> list[BucketLevel]:
+        found = []
+        for one in requests:
             try:
-                found.append(self._level_of(above.bucket, above.own, until_s))
+                found.append(self._level_of(one.bucket, one.own, until_s))
             except NoLimitsInForceError:
-                continue
+                if not one.partly:
+                    raise
             except RateLimiterUnavailable as unavailable:
-                raise about(unavailable, above.bucket, self._stack_name) from unavailable.cause
+                raise about(unavailable, one.bucket, self._stack_name) from unavailable.cause
         return found
 
     def _level_of(self, bucket: BucketId, own: OwnLimits, until_s: float) -> BucketLevel:

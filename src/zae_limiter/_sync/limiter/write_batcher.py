@@ -60,7 +60,10 @@ class _Batch(Generic[R, ResultT]):
         self._batcher = batcher
         self.waiters = waiters
         self.begun = False
-        self.note_deadline()
+        # Most batches have one request.
+        self.until_s = waiters[0].request.until_s
+        if len(waiters) > 1:
+            self.note_deadline()
 
     def note_deadline(self) -> None:
         """Set ``until_s`` to the latest deadline."""
@@ -103,11 +106,6 @@ class WriteBatcher(Generic[R, ResultT]):
         # requests of the same iteration of the loop are sent as one.
         self._collecting: _Batch[R, ResultT] | None = None
         self._mutex = runtime.Mutex()
-
-    @property
-    def busy(self) -> bool:
-        """Whether requests are in flight or queued."""
-        return bool(self._in_flight or self._queue)
 
     def room(self, requests: Sequence[R], in_flight: int) -> int:
         """Return how many requests, from the first, may be sent now, with this many batches in flight.

@@ -47,12 +47,12 @@ class BucketStore:
 
     def key(self, bucket: BucketId, shard: int = 0) -> Key:
         """Return the key of a shard of a bucket."""
-        check_bucket(bucket)
+        check_bucket(bucket, allow_all=True)
         return bucket_key(self._scope.namespace_id, *bucket, shard)
 
     def owner(self, bucket: BucketId) -> Owner:
         """Return the owner of a bucket."""
-        check_bucket(bucket)
+        check_bucket(bucket, allow_all=True)
         return Owner(self._scope.namespace_id, *bucket)
 
     def remembered(self, bucket: BucketId, shard: int = 0) -> BucketView | None:
@@ -170,11 +170,14 @@ class BucketStore:
         return TimeoutError(f"{what} within {self._scope.settings.deadline_s} s")
 
 
-def check_bucket(bucket: BucketId) -> None:
-    """Reject invalid names of an entity or a resource, including subclasses of str, which may print as another name."""
+def check_bucket(bucket: BucketId, *, allow_all: bool = False) -> None:
+    """Reject invalid names of an entity or a resource, including subclasses of str, which may print as another name.
+
+    ``allow_all`` permits a bucket across resources.
+    """
     entity_id, resource = bucket
     check_entity_id(entity_id)
-    check_resource(resource)
+    check_resource(resource, allow_all=allow_all)
 
 
 def _is_mine(operation: Put | Update, old: Item) -> bool:

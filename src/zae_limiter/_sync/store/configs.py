@@ -1,6 +1,7 @@
 """Stores the limits of each level, and resolves the effective limits of a bucket through the cache."""  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from zae_limiter._sync.store.audit import make_change
 from zae_limiter._sync.store.index_reader import IndexReader
@@ -8,18 +9,26 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.versions import VersionStore, own_version
 from zae_limiter.caches.buckets import BucketId, KnownLimits
 from zae_limiter.core.audit import AuditChange
-from zae_limiter.core.config import ConfigRecord, resolve
+from zae_limiter.core.config import ConfigRecord, Resolution, resolve, resolve_all_resources
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.version import check_kinds, unknown_kind
 from zae_limiter.core.view import effective_limits
-from zae_limiter.schema import config_item, namespace_item, version_item
+from zae_limiter.schema import config_item, entity_item, namespace_item, version_item
 from zae_limiter.schema.config_item import ConfigPlace
 from zae_limiter.schema.operations import Key, Operation, Put, Update
 
-_RECORDS = len(config_item.ResolutionKeys._fields)
+_ALL_RESOURCES_KIND = "all_resources"
+
+
+class LearnedLimits(NamedTuple):
+    """The limits of a bucket as just read, and those across resources of its entity, None if they were not read."""
+
+    limits: KnownLimits
+    across: KnownLimits | None
 
 
 class ConfigStore:
@@ -38,11 +47,14 @@ class ConfigStore:
         """Replace the limits at a place, with an audit event.
 
         Raises:
-            KindNotAllowedError: Inherited limits are not allowed yet, and this client may not allow them.
+            KindNotAllowedError: Such limits are not allowed yet, and this client may not allow them.
         """
-        if inherit:
-            # Before the first such record: an older client would take it for all limits of its place.
-            VersionStore(self._scope.client).allow("inherit", change.principal)
+        # Before the first such record: an older client would take inherited limits for all limits of their place, and
+        # would ignore limits across resources.
+        kinds = {"inherit": inherit, _ALL_RESOURCES_KIND: place.resource == ALL_RESOURCES}
+        VersionStore(self._scope.client).allow_all(
+            [kind for kind, used in kinds.items() if used], change.principal
+        )
 
         def decide() -> list[Operation]:
             seen = self._read(place)
@@ -98,6 +110,8 @@ class ConfigStore:
             make_change(self._scope, change, decide)
         finally:
             # In any case: a change that was cancelled, or whose response was lost, may have been carried out.
+            if place.resource == ALL_RESOURCES:
+                self._scope.caches.kinds |= {_ALL_RESOURCES_KIND}
             if place.entity_id is None:
                 self._scope.caches.forget_limits()
             else:
@@ -132,8 +146,12 @@ class ConfigStore:
         # A consistent read also checks that the namespace still exists.
         if consistent:
             self._scope.caches.active_until_ms = 0
-        items = self._scope.table.batch_get(self.keys(bucket), consistent=consistent, until_s=until_s)
-        return self.learn(bucket, items)
+        keys, read_all = self.keys(bucket), self.has_all_resources
+        items = self._scope.table.batch_get(keys, consistent=consistent, until_s=until_s)
+        known = self.learn(bucket, dict(zip(keys, items, strict=True))).limits
+        # The read has shown for the first time that there are limits across resources.
+        missed = self.has_all_resources and not read_all
+        return self.read_again(bucket, until_s, consistent=consistent) if missed else known
 
     def keys(self, bucket: BucketId) -> Sequence[Key]:
         """Return the keys of all items that decide the effective limits.
@@ -141,30 +159,66 @@ class ConfigStore:
         They include the registration of the namespace and the version record, but at most once per cache period.
         """
         # All namespaces are registered in one partition. A read of it for every bucket would overload it.
-        found = config_item.resolution_keys(self._scope.namespace_id, *bucket)
-        if self._scope.now_ms() < self._scope.caches.active_until_ms:
-            return found
-        return (*found, namespace_item.reverse_key(self._scope.namespace_id), version_item.key())
+        namespace_id, (entity_id, resource) = self._scope.namespace_id, bucket
+        due = self._scope.now_ms() >= self._scope.caches.active_until_ms
+        found: list[Key] = []
+        across = config_item.all_resources_keys(namespace_id, entity_id)
+        if resource == ALL_RESOURCES:
+            found += [*across, entity_item.key(namespace_id, entity_id)]
+        else:
+            found += config_item.resolution_keys(namespace_id, entity_id, resource)
+            if self.has_all_resources:
+                found += across
+        if due:
+            found += [namespace_item.reverse_key(namespace_id), version_item.key()]
+        return found
 
-    def learn(self, bucket: BucketId, items: Sequence[Item | None]) -> KnownLimits:
-        """Resolve and cache the effective limits from the items of ``keys``.
+    @property
+    def has_all_resources(self) -> bool:
+        """Whether the table has limits across resources, as of its last check."""
+        return _ALL_RESOURCES_KIND in self._scope.caches.kinds
+
+    def learn(self, bucket: BucketId, found: Mapping[Key, Item | None]) -> LearnedLimits:
+        """Resolve and cache the effective limits from items, which include those of ``keys``.
+
+        If the limits across resources were read, they are cached too.
 
         Raises:
             NamespaceNotFoundError: The namespace was deleted.
             UnknownKindError: The table stores a kind of items that this package would misread.
         """
-        scope = self._scope
-        caches, settings = scope.caches, scope.settings
-        if len(items) > _RECORDS:
-            self._check_table(*items[_RECORDS:])
-        resolution = resolve(config_item.resolution_records(items[:_RECORDS]))
+        namespace_id, (entity_id, resource) = self._scope.namespace_id, bucket
+        registration = namespace_item.reverse_key(namespace_id)
+        if registration in found:
+            self._check_table(found[registration], found[version_item.key()])
+        keys = config_item.resolution_keys(namespace_id, entity_id, resource)
+        across = config_item.all_resources_keys(namespace_id, entity_id)
+        records = config_item.resolution_records(keys, across, found)
+        self._scope.caches.misses += 1
+        shared: KnownLimits | None = None
+        if across.entity_all in found:
+            shared = self._keep((entity_id, ALL_RESOURCES), resolve_all_resources(records))
+            if resource == ALL_RESOURCES:
+                return LearnedLimits(shared, shared)
+        resolution = resolve(records, resource)
+        self._scope.caches.on_unavailable = resolution.on_unavailable
+        if self.has_all_resources and across.entity_all not in found:
+            # These items have shown for the first time that there are limits across resources. Hazard: without them,
+            # another caller would take the cached limits for all limits of the entity.
+            terms = effective_limits(resolution, self._scope.settings.bucket_ttl_multiplier)
+            return LearnedLimits(KnownLimits(resolution, terms, 0, 0, resolution.links), None)
+        return LearnedLimits(self._keep(bucket, resolution), shared)
+
+    def _keep(self, bucket: BucketId, resolution: Resolution) -> KnownLimits:
+        """Cache a resolution of the limits of a bucket."""
+        caches, settings = self._scope.caches, self._scope.settings
         before = caches.limits(bucket)
+        if before is None and bucket[1] == ALL_RESOURCES and not resolution.limits:
+            # Most entities have none, and need no entry for them.
+            return KnownLimits(resolution, None, 0, 0, resolution.links)
         terms = effective_limits(resolution, settings.bucket_ttl_multiplier, None if before is None else before.terms)
-        now_ms = scope.now_ms()
-        known = caches.share_limits(resolution, terms, now_ms, settings.config_cache_ttl_ms)
-        caches.misses += 1
+        known = caches.share_limits(resolution, terms, self._scope.now_ms(), settings.config_cache_ttl_ms)
         caches.keep_limits(bucket, known)
-        caches.on_unavailable = resolution.on_unavailable
         return known
 
     def _check_table(self, registration: Item | None, version: Item | None) -> None:
@@ -175,6 +229,10 @@ class ConfigStore:
         kinds = {} if version is None else version_item.kinds_of(version)
         if unknown_kind(kinds) is not None:
             check_kinds(kinds, own_version())
+        if _ALL_RESOURCES_KIND in kinds and not self.has_all_resources:
+            # Limits that are cached were read without those across resources.
+            scope.caches.forget_limits()
+        scope.caches.kinds = frozenset(kinds)
         scope.caches.active_until_ms = scope.now_ms() + scope.settings.config_cache_ttl_ms
 
 

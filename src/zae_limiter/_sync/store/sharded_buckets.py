@@ -81,7 +81,7 @@ class ShardedBuckets:
             if isinstance(outcome, Unavailable):
                 raise self._client.unavailable(outcome.cause)
             backoff.wait()
-        raise self._client.unavailable(TimeoutError(f"others kept changing the shards of a bucket: {outcome}"))
+        raise self._client.unavailable(TimeoutError(f"other clients kept changing the shards of a bucket: {outcome}"))
 
 
 def highest_shards(wanted: Iterable[Key]) -> dict[BucketKey, int]:

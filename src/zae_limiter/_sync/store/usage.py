@@ -17,7 +17,16 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import UsageFilter, UsagePosition, UsageSnapshot, UsageTotals
 from zae_limiter.schema import usage_item, usage_queries
 from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
-from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, count
+from zae_limiter_aggregator.apply import (
+    ApplyContext,
+    Pause,
+    Read,
+    TableAnswer,
+    TableDialogue,
+    TableRequest,
+    Transaction,
+    count,
+)
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
@@ -78,12 +87,15 @@ class UsageStore:
         return SnapshotPage(found, None if query is None or last is None else usage_queries.position_of(last))
 
     def totals(self, wanted: UsageFilter) -> UsageTotals:
-        """Return the totals of all matching snapshots, which are read in pages."""
+        """Return the totals of all matching snapshots, which are read in pages.
+
+        Without a resource, those of ``_all_`` are left out.
+        """
         totals = UsageTotals()
         query: Query | None = usage_queries.query(self._scope.namespace_id, wanted, None)
         while query is not None:
             page = self._index.read(replace(query, limit=_MOST_PER_PAGE))
-            items = self._values(query, _wanted(wanted, page))
+            items = self._values(query, _added_up(wanted, _wanted(wanted, page)))
             totals.add(usage_item.from_item(item) for item in items)
             query = usage_queries.following(query, wanted, page)
         return totals
@@ -119,7 +131,7 @@ class UsageStore:
                 return result
             answer = self._answer(ask)
 
-    def _answer(self, ask: Ask) -> TableAnswer:
+    def _answer(self, ask: TableRequest) -> TableAnswer:
         """Carry out one yielded operation."""
         table = self._scope.table
         match ask:
@@ -148,6 +160,12 @@ def _wanted(wanted: UsageFilter, page: Page) -> list[Item]:
     windows = [usage_queries.window_of(_key(item)) for item in page.items]
     pairs = zip(page.items, windows, strict=True)
     return [item for item, window in pairs if window is not None and wanted.admits(window)]
+
+
+def _added_up(wanted: UsageFilter, items: Sequence[Item]) -> list[Item]:
+    """Return the entries that totals include."""
+    resources = [usage_queries.resource_of(_key(item)) for item in items]
+    return [item for item, name in zip(items, resources, strict=True) if name is not None and wanted.adds_up(name)]
 
 
 def _key(item: Item) -> Key:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
-from zae_limiter.core.errors import IncompatibleSchemaError, StorageError
+from zae_limiter.core.errors import StorageError
+from zae_limiter.core.version_errors import IncompatibleSchemaError
 from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.private_file import create_directory, create_file
 from zae_limiter.tables.sqlite.identity import FileIdentity, discard_foreign_log, identity_of

@@ -19,7 +19,19 @@ from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
 from zae_limiter.schema.keys import SK_USAGE_PREFIX
-from zae_limiter.schema.operations import Change, Check, Delete, Equals, Key, Operation, Page, Query, Update, Write
+from zae_limiter.schema.operations import (
+    Change,
+    Check,
+    Delete,
+    DirectUpdate,
+    Equals,
+    Key,
+    Operation,
+    Page,
+    Query,
+    Update,
+    Write,
+)
 from zae_limiter.tables.blocking import Busy, Swept
 from zae_limiter.tables.evaluate import apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
@@ -64,6 +76,10 @@ class _Change(NamedTuple):
     operation: Operation
     old: Row
     result: Result
+
+
+class _Outdated(Exception):  # noqa: N818 - it rolls a transaction back, and never leaves this module
+    """A row is not as it was cached, so several rows cannot be replaced in one step."""
 
 
 class SqliteTable:
@@ -121,6 +137,14 @@ class SqliteTable:
             return results
         reasons = tuple(None if isinstance(result, dict) else result for result in results)
         return Cancelled(reasons) if any(reasons) else _COMMITTED
+
+    def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
+        """Apply updates of different items that exist, all or none, and return the new items; None if nothing was.
+
+        The updates change no key, and remove at most one attribute each.
+        """
+        found = self._writing(self._swap_all, updates)
+        return None if isinstance(found, Unavailable) else found
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
         """Remove items unconditionally, in one transaction."""
@@ -266,7 +290,9 @@ class SqliteTable:
         """Carry out one operation with one statement if possible, else with a transaction."""
         # A removed total must be logged, which takes a transaction. A limit is removed with all its attributes, so an
         # update that removes a single attribute removes no total.
-        if type(operation) is Update and keeps_place(operation.set) and (not operation.remove or _drops_one(operation)):
+        if isinstance(operation, DirectUpdate) or (
+            type(operation) is Update and keeps_place(operation.set) and _drops_one(operation)
+        ):
             if self._reads_first:
                 self._reads_first -= 1
             elif (row := self._rows.get(operation.key)) is not None:
@@ -319,6 +345,34 @@ class SqliteTable:
         self._rows[key] = after
         self._since_checkpoint += 1
         return _new_tuple(Applied, (new,))
+
+    def _swap_all(self, cursor: sqlite3.Cursor, updates: Sequence[Update]) -> list[Item] | None:
+        """Replace several rows in one transaction.
+
+        None if nothing was written, because an update is refused, or its row is absent, has changed, or was opened in
+        another hour.
+        """
+        swapped: list[tuple[Key, Row, Item]] = []
+        try:
+            with transaction(cursor, "BEGIN IMMEDIATE"):
+                for update in updates:
+                    key = update.key
+                    row = self._rows.get(key) or self._look_at(cursor, key)
+                    new = apply(update, row.item)
+                    if type(new) is not dict or not row.item or row.hour != self.hour:
+                        raise _Outdated
+                    after = row_after(row, update, new)
+                    cursor.execute(_REPLACE, (_expiry(new), after[0], row.id, row.text))
+                    if not cursor.rowcount:
+                        self._reads_first = _READS_AFTER_LOSING
+                        raise _Outdated
+                    swapped.append((key, after, new))
+        except _Outdated:
+            return None
+        self._since_checkpoint += len(swapped)
+        for key, after, _ in swapped:
+            self._remember(key, after)
+        return [new for _, _, new in swapped]
 
     def _carry_out(self, cursor: sqlite3.Cursor, operations: Sequence[Operation]) -> list[Result]:
         """Carry out all operations in one transaction, or none if one of them is refused."""

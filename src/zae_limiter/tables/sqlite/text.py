@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import CorruptItemError, ValidationError
-from zae_limiter.schema.operations import Key, Update
+from zae_limiter.schema.operations import DirectUpdate, Key, Update
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
 _decode = json.JSONDecoder().decode
@@ -91,11 +91,17 @@ def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
     try:
         if pattern is None:
             return Row(_encode(item), item, WHOLE, hour, row_id)
-        fits = pattern is not WHOLE and not update.remove and pattern.covers(update.add) and pattern.covers(update.set)
-        for value in update.set.values():
-            # Exact integers only: %d would write True as 1.
-            if value.__class__ is not int:
-                fits = False
+        if pattern is WHOLE:
+            fits = False
+        elif isinstance(update, DirectUpdate):
+            # It writes integers only. Asked this way, because every acquire runs this.
+            fits = update.is_covered_by(pattern.covers)
+        else:
+            fits = not update.remove and pattern.covers(update.add) and pattern.covers(update.set)
+            for value in update.set.values():
+                # Exact integers only: %d would write True as 1.
+                if value.__class__ is not int:
+                    fits = False
         if not fits:
             pattern = _pattern_after(pattern, update, item)
         text = pattern.constant + pattern.numbers % pattern.read(item)
