@@ -48,6 +48,7 @@ EXIT_CODES = section(
     "2    the command or one of its arguments is invalid",
     "69   the store or AWS is unavailable or unusable",
     "75   too few tokens; stderr says when to retry",
+    "77   the entity is blocked; stderr says why",
     "130  interrupted",
 )
 SETTINGS = {"help_option_names": ["-h", "--help"]}

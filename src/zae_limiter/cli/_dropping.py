@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from zae_limiter.cli._confirm import require_consent
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.names import DEFAULT_RESOURCE
+from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
@@ -28,6 +28,10 @@ class LimitNames:
 
 def of_entity(limiter: "SyncRateLimiter", entity_id: str, resource: str) -> list[LimitNames]:
     """Return the names for the limits of an entity; ``_default_`` concerns all resources without their own."""
+    if resource == ALL_RESOURCES:
+        # Limits across resources inherit from those for each entity, and from nothing else.
+        in_force = names_of(limiter.resolve_limits(entity_id, resource).limits)
+        return [LimitNames(in_force, names_of(limiter.get_resource_defaults(resource)))]
     if resource != DEFAULT_RESOURCE:
         in_force = names_of(limiter.resolve_limits(entity_id, resource).limits)
         (below,) = of_resource(limiter, resource)
@@ -55,8 +59,8 @@ def _below_entity(limiter: "SyncRateLimiter", entity_id: str, below: frozenset[s
 
 
 def of_resource(limiter: "SyncRateLimiter", resource: str) -> list[LimitNames]:
-    """Return the names for the defaults of a resource."""
-    system, _ = limiter.get_system_defaults()
+    """Return the names for the defaults of a resource. Those across resources inherit nothing."""
+    system = [] if resource == ALL_RESOURCES else limiter.get_system_defaults()[0]
     return [LimitNames(names_of(limiter.resolve_limits(_ANY_OTHER, resource).limits), names_of(system))]
 
 
@@ -87,9 +91,9 @@ def confirm_dropped(named: Sequence[LimitNames], limits: Sequence[Limit], *, who
     dropped = ", ".join(dropped_names(named, limits, inherit=inherit))
     if dropped:
         could_inherit = not inherit and any(one.inherited for one in named)
-        hint = ", or --inherit to keep what the next level has" if could_inherit else ""
+        keep = "--inherit to keep what the next level has" if could_inherit else ""
         require_consent(
             f"This removes limits that are in force for {whose}: {dropped}. Continue?",
-            "Nothing was changed.",
-            f"remove {dropped}, which is in force for {whose}{hint}",
+            "Nothing was changed." + (f" Pass {keep}." if keep else ""),
+            f"remove {dropped}, which is in force for {whose}" + (f", or {keep}" if keep else ""),
         )

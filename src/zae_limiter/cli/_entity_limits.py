@@ -1,6 +1,6 @@
 """Define the commands of ``zae-limiter entity`` that show and change limits, and show buckets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from shlex import quote
 
 import click
@@ -9,7 +9,7 @@ from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._dropping import confirm_dropped, of_entity
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_rate, limit_facts, limits_grid
+from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_rate, limit_facts, limits_grid, write_limit
 from zae_limiter.cli._options import (
     Changing,
     changing_options,
@@ -19,27 +19,30 @@ from zae_limiter.cli._options import (
     yes_option,
 )
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
-from zae_limiter.cli._place import Command, StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._resource_options import resource_argument, resource_option
 from zae_limiter.cli._store import opened
 from zae_limiter.core.config import ResolvedLimits
 from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.names import DEFAULT_RESOURCE
+from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 from zae_limiter.core.status import BucketState
 
 SETTING = (
     "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000 --inherit",
     "zae-limiter entity set-limits user-123 -l rpm:100 -l tpm:10000/min:burst=15000 --principal ops",
+    "zae-limiter entity set-limits project-1 --all-resources -l rpm:2k",
 )
 GETTING = ("zae-limiter entity get-limits user-123 --resource gpt-4", "zae-limiter entity get-limits user-123 --json")
 DELETING = "zae-limiter entity delete-limits user-123 --resource gpt-4 --yes"
 RESOURCES = "zae-limiter entity list-resources"
-RESOLVING = "zae-limiter entity resolve user-123 gpt-4"
+RESOLVING = ("zae-limiter entity resolve user-123 gpt-4", "zae-limiter entity resolve user-123 --all-resources")
 BUCKETS = ("zae-limiter entity buckets user-123", "zae-limiter entity buckets user-123 --resource gpt-4 --json")
 SHAPE = json_shape("{entity_id, resource, limits: [LIMIT]}", LIMIT_KEYS)
 RESOLVED = json_shape(
     "{entity_id, resource, limits: [LIMIT], on_unavailable: allow, block or null,",
-    " source: entity, entity_default, resource, system or null, sources: {limit: source}}",
+    " source: entity, entity_default, resource, system or null, sources: {limit: source},",
+    " all_resources: [LIMIT] (those that apply in addition)}",
     LIMIT_KEYS,
 )
 DELETED = json_shape("{entity_id, resource, deleted: whether limits existed}")
@@ -55,28 +58,22 @@ BUCKET_COLUMNS = [
     Column("refill"),
     Column("consumed", True),
 ]
+PURPOSE = "Resource of the limits. Default: all resources without their own limits."
 LEVELS = {
     "entity": "entity's own limits for this resource",
     "entity_default": "entity's own limits for all resources",
     "resource": "defaults of the resource",
     "system": "system defaults",
 }
-
-
-def resource_option(purpose: str) -> Callable[[Command], Command]:
-    """Add ``--resource``; its default is all resources of the entity."""
-    return click.option(
-        "--resource",
-        "-r",
-        metavar="RESOURCE",
-        default=DEFAULT_RESOURCE,
-        help=f"{purpose} Default: all resources without their own limits.",
-    )
+LEVELS_ACROSS = {
+    "entity": "entity's own limits across resources",
+    "resource": "limits across resources of all entities",
+}
 
 
 @click.command("set-limits", short_help="Set the limits of an entity.", epilog=help_of(examples(*SETTING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
-@resource_option("Resource of the limits.")
+@resource_option(PURPOSE, DEFAULT_RESOURCE)
 @limits_option("Limits to set; they replace those that are stored here.", required=True)
 @inherit_option("the next level: the entity's limits for all resources, the resource, the system")
 @yes_option
@@ -85,6 +82,9 @@ def set_limits(
     entity_id: str, resource: str, limits: tuple[Limit, ...], inherit: bool, yes: bool, changing: Changing
 ) -> None:
     """Set the limits of an entity, for one resource or for all. They override all other limits.
+
+    With --all-resources, all resources of the entity share these limits, in addition to the limits
+    of each resource.
 
     If a limit in force would be removed, the command names it and asks for confirmation.
     """
@@ -101,7 +101,7 @@ def set_limits(
 
 @click.command("get-limits", short_help="Show the limits of an entity.", epilog=help_of(examples(*GETTING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
-@resource_option("Resource of the limits.")
+@resource_option(PURPOSE, DEFAULT_RESOURCE)
 @json_option
 @store_options
 def get_limits(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
@@ -115,7 +115,7 @@ def get_limits(entity_id: str, resource: str, as_json: bool, store: StoreChoice)
     "delete-limits", short_help="Delete the limits of an entity.", epilog=help_of(examples(DELETING), DELETED)
 )
 @click.argument("entity_id", metavar="ENTITY")
-@resource_option("Resource of the limits.")
+@resource_option(PURPOSE, DEFAULT_RESOURCE)
 @yes_option
 @changing_options
 def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) -> None:
@@ -141,7 +141,10 @@ def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) 
 @json_option
 @store_options
 def list_resources(as_json: bool, store: StoreChoice) -> None:
-    """List the resources for which entities have their own limits; _default_ means all other resources."""
+    """List the resources for which entities have their own limits.
+
+    _default_ means all other resources, and _all_ means limits across resources.
+    """
     with opened(store) as limiter:
         found = limiter.list_resources_with_entity_configs()
     if as_json:
@@ -153,28 +156,33 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
         print_note(f"No entity has its own limits. Set some: {store_some}")
 
 
-@click.command("resolve", short_help="Show the limits in force.", epilog=help_of(examples(RESOLVING), RESOLVED))
+@click.command("resolve", short_help="Show the limits in force.", epilog=help_of(examples(*RESOLVING), RESOLVED))
 @click.argument("entity_id", metavar="ENTITY")
-@click.argument("resource", metavar="RESOURCE")
+@resource_argument
 @json_option
 @store_options
 def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
     """Show the limits in force for an entity and a resource, and their source."""
     with opened(store) as limiter:
         found = limiter.resolve_limits(entity_id, resource)
+        is_across = resource == ALL_RESOURCES
+        across = [] if is_across else limiter.resolve_limits(entity_id, ALL_RESOURCES).limits or []
     if as_json:
         facts = {"entity_id": entity_id, "resource": resource, "limits": limit_facts(found.limits or [])}
-        where = {"source": found.source, "sources": dict(found.sources)}
+        where = {"source": found.source, "sources": dict(found.sources), "all_resources": limit_facts(across)}
         print_json(facts | {"on_unavailable": found.on_unavailable} | where)
         return
-    print_resolved(found)
+    print_resolved(found, is_across=is_across)
+    if across:
+        written = ", ".join(write_limit(limit) for limit in across)
+        print_line(f"In addition, all resources of the entity share: {written}.")
 
 
 @click.command(
     "buckets", short_help="Show the buckets of an entity.", epilog=help_of(examples(*BUCKETS), BUCKETS_SHAPE)
 )
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--resource", "-r", metavar="RESOURCE", help="Show only the bucket of this resource.")
+@resource_option("Show only the bucket of this resource.", None)
 @json_option
 @store_options
 def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreChoice) -> None:
@@ -189,8 +197,10 @@ def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreCho
     elif found:
         print_grid(Grid(BUCKET_COLUMNS, [bucket_row(one) for one in found]))
     else:
-        take = calling(f"acquire {quote(entity_id)} {quote(resource or 'gpt-4')} -c rpm:1")
-        print_note(f"Entity {entity_id} has no buckets yet. The first acquire creates one: {take}")
+        shown = "gpt-4" if resource in (None, ALL_RESOURCES) else resource
+        take = calling(f"acquire {quote(entity_id)} {quote(shown)} -c rpm:1")
+        what = "bucket across resources" if resource == ALL_RESOURCES else "buckets"
+        print_note(f"Entity {entity_id} has no {what} yet. The first acquire creates one: {take}")
 
 
 def print_limits(entity_id: str, resource: str, limits: Sequence[Limit], as_json: bool) -> None:
@@ -200,29 +210,36 @@ def print_limits(entity_id: str, resource: str, limits: Sequence[Limit], as_json
     elif limits:
         print_grid(limits_grid(limits))
     else:
-        option = "" if resource == DEFAULT_RESOURCE else f" --resource {quote(resource)}"
+        options = {DEFAULT_RESOURCE: "", ALL_RESOURCES: " --all-resources"}
+        option = options.get(resource, f" --resource {quote(resource)}")
         store_some = calling(f"entity set-limits {quote(entity_id)}{option} -l rpm:1000")
         print_note(f"There are no limits for {whose(entity_id, resource)}. Set some: {store_some}")
 
 
-def print_resolved(found: ResolvedLimits) -> None:
+def print_resolved(found: ResolvedLimits, *, is_across: bool) -> None:
     """Print the limits in force, and their source."""
     if not found.limits:
-        print_note(f"No limits are in force. Set some: {calling('system set-defaults -l rpm:1000')}")
+        command = (
+            "resource set-defaults --all-resources -l rpm:1000" if is_across else "system set-defaults -l rpm:1000"
+        )
+        print_note(f"No limits are in force{' across resources' if is_across else ''}. Set some: {calling(command)}")
         return
     print_grid(limits_grid(found.limits))
+    levels = LEVELS_ACROSS if is_across else LEVELS
     if found.source is not None:
-        click.echo(f"Source: the {LEVELS[found.source]}.")
+        click.echo(f"Source: the {levels[found.source]}.")
     inherited = [name for name, source in found.sources.items() if source != found.source]
     if inherited:
-        levels = ", ".join(f"{name} from the {LEVELS[found.sources[name]]}" for name in inherited)
-        click.echo(f"Inherited: {levels}.")
+        sources = ", ".join(f"{name} from the {levels[found.sources[name]]}" for name in inherited)
+        click.echo(f"Inherited: {sources}.")
     if found.on_unavailable is not None:
         click.echo(f"If the store is unavailable: {found.on_unavailable}")
 
 
 def whose(entity_id: str, resource: str) -> str:
     """Describe the owner and the resource of limits."""
+    if resource == ALL_RESOURCES:
+        return f"entity {entity_id} across resources"
     return f"entity {entity_id} and " + ("all resources" if resource == DEFAULT_RESOURCE else f"resource {resource}")
 
 

@@ -12,6 +12,7 @@ from zae_limiter.cli._endpoint import stopped_endpoint_line
 from zae_limiter.cli._hints import PLACE, calling, is_named
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
+    EntityBlockedError,
     EntityError,
     EntityExistsError,
     EntityHasChildrenError,
@@ -24,10 +25,11 @@ from zae_limiter.core.errors import (
     RateLimitExceeded,
     UnsupportedByBackendError,
     ValidationError,
-    VersionError,
     ZAELimiterError,
 )
+from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.version_errors import KindNotAllowedError, VersionError
 
 FAILED = 1
 MISUSED = 2
@@ -35,13 +37,18 @@ UNAVAILABLE = 69
 """The store is unavailable or unusable: EX_UNAVAILABLE of sysexits.h."""
 TRY_LATER = 75
 """A limit lacks the tokens: EX_TEMPFAIL of sysexits.h."""
+BLOCKED = 77
+"""An operator has blocked the entity: EX_NOPERM of sysexits.h."""
 INTERRUPTED = 130
 
 # The options for arguments that have another name in the library.
 _OPTIONS = {
     **dict.fromkeys(("start_event_id", "cursor", "next_key"), "--cursor"),
+    "cascade_resources": "--cascade-resource",
     "parent_id": "--parent",
     "principal": "--principal",
+    "reason": "--reason",
+    "until": "--until",
 }
 
 
@@ -82,6 +89,8 @@ def failure_of(error: ZAELimiterError) -> CommandFailure:
             return CommandFailure(f"Error: {never_line(error)}", MISUSED)
         case RateLimitExceeded():
             return CommandFailure(exceeded_line(error), TRY_LATER)
+        case EntityBlockedError():
+            return CommandFailure(blocked_line(error), BLOCKED)
         case RateLimiterUnavailable():
             why = "it did not answer" if error.cause is None else str(error.cause)
             return CommandFailure(f"Error: the store is unavailable: {why}. Retry later.", UNAVAILABLE)
@@ -121,6 +130,11 @@ def helpful_line(error: ZAELimiterError) -> str:
             return namespace_line(error)
         case NamespaceStateError():
             return state_line(error)
+        case KindNotAllowedError():
+            allow = calling(f"upgrade --allow {error.kind}", PLACE)
+            return (
+                f"the table does not allow items of the kind {error.kind!r} yet; update all clients, then run: {allow}"
+            )
         case VersionError() if error.client_outdated:
             # Imported here, because it reads the metadata of the package.
             from zae_limiter.installation import this_installation
@@ -171,12 +185,12 @@ def state_line(error: NamespaceStateError) -> str:
 def exceeded_line(error: RateLimitExceeded) -> str:
     """Report which limits lack tokens, and when a retry would be admitted.
 
-    Example: ``rate limit exceeded: rpm of user-1: 0 of 100 available, 1 requested; retry after 0.6
-    s``.
+    Example: ``rate limit exceeded: rpm of user-1 for gpt-4: 0 of 100 available, 1 requested; retry
+    after 0.6 s``.
     """
     short = [
-        f"{status.limit_name} of {status.entity_id}: {status.available} of {status.limit.capacity} available, "
-        f"{status.requested} requested"
+        f"{status.limit_name} of {bucket_words(status.entity_id, status.resource)}: "
+        f"{status.available} of {status.limit.capacity} available, {status.requested} requested"
         for status in error.violations
     ]
     return f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.retry_after_seconds)}"
@@ -185,14 +199,36 @@ def exceeded_line(error: RateLimitExceeded) -> str:
 def never_line(error: AmountExceedsCapacityError) -> str:
     """Report which amounts exceed a capacity, so that no wait helps.
 
-    Example: ``never admitted: 600 of rpm requested for user-1, but the capacity is 500``.
+    Example: ``never admitted: 600 requested, but the capacity of rpm of user-1 for gpt-4 is 500``.
     """
     above = [status for status in error.statuses if status.requested > status.limit.capacity]
     named = [
-        f"{one.requested} of {one.limit_name} requested for {one.entity_id}, but the capacity is {one.limit.capacity}"
+        f"{one.requested} requested, but the capacity of {one.limit_name} of "
+        f"{bucket_words(one.entity_id, one.resource)} is {one.limit.capacity}"
         for one in above
     ]
     return f"never admitted: {'; '.join(named)}" if named else str(error)
+
+
+def blocked_line(error: EntityBlockedError) -> str:
+    """Report which entity is blocked, for what, until when and why, and the command that helps.
+
+    Example: ``blocked: project-1 for all resources: unpaid invoice; unblock it: zae-limiter entity
+    unblock project-1``.
+    """
+    # Imported here, because few commands describe a block.
+    from zae_limiter.cli._entity_facts import block_words
+    from zae_limiter.core.entity import EntityBlock
+
+    words = block_words(EntityBlock(error.resource, error.reason, error.until))
+    option = "" if error.resource is None else f" --resource {shlex.quote(error.resource)}"
+    unblock = calling(f"entity unblock {shlex.quote(error.entity_id)}{option}")
+    return f"blocked: {error.entity_id} for {words}; unblock it: {unblock}"
+
+
+def bucket_words(entity_id: str, resource: str) -> str:
+    """Describe a bucket: ``user-1 for gpt-4``, ``user-1 across resources``."""
+    return f"{entity_id} across resources" if resource == ALL_RESOURCES else f"{entity_id} for {resource}"
 
 
 def in_seconds(seconds: float) -> str:

@@ -71,6 +71,19 @@ def parse_amount(text: str) -> tuple[str, int]:
         raise ValidationError("amount", text, error.reason) from error
 
 
+def parse_amounts(text: str) -> dict[str, int]:
+    """Parse amounts to take of several limits, separated by commas.
+
+    Example:
+        >>> parse_amounts("rpm:1,tpm:1.5k")
+        {'rpm': 1, 'tpm': 1500}
+
+    Raises:
+        ValidationError: One has another form, or a limit is given twice.
+    """
+    return gather_amounts(tuple(parse_amount(one) for one in text.split(",")))
+
+
 def parse_number(text: str, field: str) -> int:
     """Parse a whole number such as ``10000``, ``10_000``, ``10k``, ``1.5m`` or ``2g``.
 

@@ -5,6 +5,7 @@ from zae_limiter.cli._hints import PLACE, calling
 from zae_limiter.cli._place import StoreChoice, StoreLocation
 from zae_limiter.cli._usage_options import Asked
 from zae_limiter.core.errors import StackOperationError
+from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.status import Status
 from zae_limiter.core.usage import WINDOW_TYPES
 from zae_limiter.infra.options import StackOptions
@@ -30,7 +31,7 @@ def _advice(limiter: SyncRateLimiter, asked: Asked, store: StoreChoice) -> str:
         return _elsewhere(asked)
     status = limiter.get_status()
     if not status.aggregator_enabled:
-        return _without_aggregator(status)
+        return _without_aggregator(status, store.target.place)
     soon = "The aggregator counts within a minute or two, in the windows of deploy --snapshot-windows."
     return _not_counted(asked, store.target.place) or f"{soon} {_elsewhere(asked)}"
 
@@ -43,7 +44,7 @@ def _not_counted(asked: Asked, place: StoreLocation | None) -> str | None:
         return None
     every = ",".join(one for one in WINDOW_TYPES if one in (*windows, asked.window_type))
     which = f"{asked.window_type} windows{'' if known else ' by default'}, only {' and '.join(windows)} ones"
-    deploy = calling(f"deploy --snapshot-windows {every}", PLACE)
+    deploy = _deploying(f"--snapshot-windows {every}", place)
     return f"The aggregator does not count {which}. Count them from now on: {deploy}"
 
 
@@ -60,15 +61,22 @@ def _elsewhere(asked: Asked) -> str:
     """Suggest another time range, or a command that causes usage."""
     if asked.start_time is not None or asked.end_time is not None:
         return "Extend the time range, in UTC, with --start and --end."
+    if asked.resource == ALL_RESOURCES:
+        set_some = calling(f"entity set-limits {asked.entity_id or 'user-1'} --all-resources -l rpm:100")
+        return f"It is counted for entities with limits across resources. Set some: {set_some}"
     acquire = f"acquire {asked.entity_id or 'user-1'} {asked.resource or 'gpt-4'} -c rpm:1 -l rpm:100"
     return f"Every acquire is counted, for example: {calling(acquire)}"
 
 
-def _without_aggregator(status: Status) -> str:
+def _without_aggregator(status: Status, place: StoreLocation | None) -> str:
     counts = "On DynamoDB the aggregator of the stack counts usage"
     if status.stack_status is None:
         look = calling("status", PLACE)
         return f"{counts}, but no stack was found for this table; check with: {look}"
-    return (
-        f"{counts}, but {status.name} was deployed without it; add it: {calling('deploy --enable-aggregator', PLACE)}"
-    )
+    add = _deploying("--enable-aggregator", place)
+    return f"{counts}, but {status.name} was deployed without it; add it: {add}"
+
+
+def _deploying(option: str, place: StoreLocation | None) -> str:
+    """Return the command that deploys a stack with one more option. It takes a name, and no URL."""
+    return f"zae-limiter deploy {option}{'' if place is None else place.options}"

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, parse_amount, parse_limit
+from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, parse_amount, parse_amounts, parse_limit
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
+from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
@@ -74,6 +75,21 @@ def consume_option(command: Command) -> Command:
     help_text = "Amount to take of a limit, such as rpm:1 or tpm:1.5k. Repeatable; all amounts are taken, or none."
     return click.option(
         "--consume", "-c", "amounts", callback=read, metavar=AMOUNT_FORM, multiple=True, required=True, help=help_text
+    )(command)
+
+
+def also_option(command: Command) -> Command:
+    """Add ``--also``, which may be repeated; the command takes it as ``also``."""
+
+    def read(ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, str, str], ...]) -> tuple[Also, ...]:
+        try:
+            return tuple(Also(entity_id, resource, parse_amounts(written)) for entity_id, resource, written in values)
+        except ValidationError as error:
+            raise click.BadParameter(f"{error.value!r}: {error.reason}", ctx, param) from error
+
+    help_text = "Take these amounts of another entity and resource too, or none at all. -l does not apply. Repeatable."
+    return click.option(
+        "--also", nargs=3, callback=read, metavar=f"ENTITY RESOURCE {AMOUNT_FORM}[,...]", multiple=True, help=help_text
     )(command)
 
 

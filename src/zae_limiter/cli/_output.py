@@ -59,6 +59,12 @@ def print_grid(grid: Grid) -> None:
         click.echo("\n".join(plain_lines(grid)))
 
 
+def print_details(grid: Grid) -> None:
+    """Print a table on stderr if it is an interactive terminal. A program reads the same from JSON."""
+    if has_status_line():
+        _print_rich(Grid(grid.columns, [[visible(cell) for cell in row] for row in grid.rows]), err=True)
+
+
 def print_note(text: str) -> None:
     """Print a dimmed note on stderr, which is not part of the result."""
     click.echo(text if "NO_COLOR" in os.environ else click.style(text, dim=True), err=True)
@@ -133,7 +139,7 @@ def _plain_line(cells: Sequence[str], columns: Sequence[Column], widths: Sequenc
     return "  ".join(padded).rstrip()
 
 
-def _print_rich(grid: Grid) -> None:
+def _print_rich(grid: Grid, *, err: bool = False) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -150,4 +156,4 @@ def _print_rich(grid: Grid) -> None:
     for row in grid.rows:
         table.add_row(*(row[place] for place in places))
     # A name may contain the code of an emoji, such as ":free:". It is shown as it is.
-    Console(highlight=False, markup=False, emoji=False).print(table)
+    Console(stderr=err, highlight=False, markup=False, emoji=False).print(table)

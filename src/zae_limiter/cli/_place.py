@@ -13,7 +13,14 @@ from zae_limiter.cli._endpoint import remember_endpoint
 from zae_limiter.cli._hints import PLACE, STORE, calling, remember
 from zae_limiter.cli._output import print_note
 from zae_limiter.core.lazy_dataclass import dataclass
-from zae_limiter.core.location import DynamoLocation, SqliteLocation, dynamo_url, parse_location
+from zae_limiter.core.location import (
+    URL_VARIABLE,
+    DynamoLocation,
+    SqliteLocation,
+    dynamo_url,
+    parse_location,
+    stack_elsewhere,
+)
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 
@@ -21,8 +28,6 @@ if TYPE_CHECKING:
     from zae_limiter.infra.clients import Clients
 
 Command = Callable[..., None]
-
-URL_VARIABLE = "ZAE_LIMITER_URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,11 @@ class StoreLocation:
     def url(self) -> str:
         """The URL of its table."""
         return dynamo_url(DynamoLocation(self.name, self.region.name, self.region.endpoint_url))
+
+    @property
+    def options(self) -> str:
+        """The command-line options that select the stack, each after a space."""
+        return _given({"--name": self.name, "--region": self.region.name, "--endpoint-url": self.region.endpoint_url})
 
     def resolved(self) -> "StoreLocation":
         """Return the same location with its configured region filled in."""
@@ -182,8 +192,7 @@ def target_of(name: str | None, region: Region, url: str | None) -> Target:
     if name is not None:
         check_stack_name(name, "name")
         place = StoreLocation(name, region)
-        named = {"--name": name, "--region": region.name, "--endpoint-url": region.endpoint_url}
-        return Target(place.url, place, _given(named))
+        return Target(place.url, place, place.options)
     if region != Region(None, None):
         raise click.UsageError("--region and --endpoint-url require --name", context)
     chosen = url or os.environ.get(URL_VARIABLE) or None
@@ -191,23 +200,27 @@ def target_of(name: str | None, region: Region, url: str | None) -> Target:
 
 
 def announce(target: Target) -> None:
-    """Report which file is used if none was selected, and that memory keeps nothing."""
-    if target.url is None:
-        from zae_limiter._sync.open import default_path
+    """Report which file is used if none was selected, and that memory keeps nothing.
 
-        print_note(f"Using {default_path()} (choose another with --name or --url)")
+    Raises:
+        click.UsageError: None was selected, but another program has selected a stack.
+    """
+    if target.url is None:
+        print_note(f"Using {_default_file()} (--url selects another)")
     elif target.url == "memory://":
         print_note("memory:// is lost when this command ends; use sqlite:///file.db to keep data")
 
 
 def file_of(target: Target) -> str | None:
-    """Return the path of a store's file, or ``memory://``; None for a DynamoDB table."""
+    """Return the path of a store's file, or ``memory://``; None for a DynamoDB table.
+
+    Raises:
+        click.UsageError: None was selected, but another program has selected a stack.
+    """
     if target.place is not None:
         return None
     if target.url is None:
-        from zae_limiter._sync.open import default_path
-
-        return str(default_path())
+        return _default_file()
     location = parse_location(target.url)
     return location.path if isinstance(location, SqliteLocation) else target.url
 
@@ -217,6 +230,7 @@ def require_database(target: Target) -> None:
 
     Raises:
         click.ClickException: There is no file, or it is empty.
+        click.UsageError: None was selected, but another program has selected a stack.
     """
     path = file_of(target)
     if path is None or path == "memory://" or not _is_missing(path):
@@ -224,6 +238,18 @@ def require_database(target: Target) -> None:
     create = calling("system set-defaults -l rpm:100", PLACE)
     where = os.path.abspath(path)
     raise click.ClickException(f"there is no database at {where}; check the path, or create one: {create}")
+
+
+def _default_file() -> str:
+    """Return the path of the default file, unless the limits are in the stack of another program."""
+    from zae_limiter._sync.open import default_path
+
+    elsewhere = stack_elsewhere(os.environ)
+    if elsewhere is not None:
+        options = _given({"--url": elsewhere.url, "--namespace": elsewhere.namespace})
+        message = f"{elsewhere.said}; pass{options}, or set {URL_VARIABLE} to that URL"
+        raise click.UsageError(message, click.get_current_context(silent=True))
+    return default_path()
 
 
 def _is_missing(path: str) -> bool:

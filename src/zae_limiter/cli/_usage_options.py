@@ -12,6 +12,7 @@ from zae_limiter.cli._times import TIME_FORMS, parse_time
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.timestamp import iso_from_ms, ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 
@@ -19,6 +20,7 @@ Form = Literal["table", "plot", "csv", "json", "html"]
 
 ALL_WINDOWS = "all"
 WINDOWS = "Length of the usage windows."
+RESOURCES = f"Resource whose usage to show; {ALL_RESOURCES} means limits across resources. Default: all."
 PAGE = 100
 LARGEST_PAGE = 10_000
 _CURSOR = ("window", "entity_id", "resource")
@@ -82,7 +84,7 @@ def asked_options(*, all_windows: bool) -> Callable[[Command], Command]:
             metavar="ENTITY",
             help="Entity whose usage to show. Default: all.",
         )
-        @click.option("--resource", "-r", metavar="RESOURCE", help="Resource whose usage to show. Default: all.")
+        @click.option("--resource", "-r", metavar="RESOURCE", help=RESOURCES)
         @click.option("--window", "-w", type=click.Choice(kinds), default="hourly", show_default=True, help=WINDOWS)
         @click.option("--start", metavar="TIME", help=f"First window: {TIME_FORMS}, in UTC.")
         @click.option("--end", metavar="TIME", help="Last window, inclusive; a date is the whole day.")

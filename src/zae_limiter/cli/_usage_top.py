@@ -11,6 +11,7 @@ from zae_limiter.cli._help import json_shape
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
 from zae_limiter.cli._place import Command
 from zae_limiter.cli._usage_options import LARGEST_PAGE, Asked
+from zae_limiter.cli._usage_sums import SummedUsage
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage_ranking import LimitRanking, Ranked, RankedBy, UsageRanking
 from zae_limiter.visualization.wording import percent, whole_number
@@ -52,15 +53,15 @@ def top_options(command: Command) -> Command:
     return with_top
 
 
-def rank(limiter: SyncRateLimiter, asked: Asked, top: Top) -> list[LimitRanking]:
-    """Read all snapshots page by page, and rank them."""
-    ranking = UsageRanking(top.by)
+def rank(limiter: SyncRateLimiter, asked: Asked, top: Top) -> tuple[list[LimitRanking], str | None]:
+    """Read all snapshots page by page, and rank them; return also a note about what is left out, None if nothing."""
+    ranking, sums = UsageRanking(top.by), SummedUsage(asked)
     start: Mapping[str, str] | None = None
     while True:
         page, start = limiter.get_usage_snapshots(**asked.filters, limit=LARGEST_PAGE, next_key=start)
-        ranking.add(page)
+        ranking.add(sums.of(page))
         if start is None:
-            return ranking.of(top.limit_name, top.size)
+            return ranking.of(top.limit_name, top.size), sums.note()
 
 
 def print_top(found: Sequence[LimitRanking], asked: Asked, top: Top, as_json: bool) -> None:

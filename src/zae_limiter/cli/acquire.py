@@ -6,27 +6,63 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli._failures import exceeded_line, in_seconds, never_line
+from zae_limiter.cli._failures import blocked_line, exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._limit_syntax import gather_amounts
-from zae_limiter.cli._options import LimitOptions, asking_arguments, consume_option, json_option
-from zae_limiter.cli._output import Column, Grid, has_status_line, print_grid, print_json, print_note, working
+from zae_limiter.cli._options import LimitOptions, also_option, asking_arguments, consume_option, json_option
+from zae_limiter.cli._output import (
+    Column,
+    Grid,
+    has_status_line,
+    print_details,
+    print_grid,
+    print_json,
+    print_note,
+    working,
+)
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
-from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimitExceeded
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.cascade import Also
+from zae_limiter.core.errors import AmountExceedsCapacityError, EntityBlockedError, RateLimitExceeded
+from zae_limiter.core.lazy_dataclass import asdict, dataclass
 
 if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.lease import SyncLease
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 
 
 @dataclass(frozen=True, slots=True)
 class TakenLimits:
-    """What was taken of each limit, and what is left; ``available`` is empty if the store was unavailable."""
+    """What one request took of each limit, and what is left; ``available`` is empty if the store was unavailable."""
 
+    entity_id: str
+    resource: str
     consumed: dict[str, int]
     available: dict[str, int]
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Each limit with what was taken and what is left."""
+        names = self.consumed | self.available
+        return [(name, str(self.consumed.get(name, 0)), str(self.available.get(name, "?"))) for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenTokens:
+    """What an acquire took, for its own request and for those of ``--also``."""
+
+    own: TakenLimits
+    also: list[TakenLimits]
     degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireOptions:
+    """What to take, and what else in the same acquire."""
+
+    asking: LimitOptions
+    consume: dict[str, int]
+    also: tuple[Also, ...]
 
 
 UPDATE_S = 0.2
@@ -35,6 +71,7 @@ UPDATE_S = 0.2
 EXAMPLES = examples(
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
     "zae-limiter acquire nightly-job api -c rps:1 -l rps:10/s --wait 5",
+    "zae-limiter acquire user-1 gpt-4 -c rpm:1 --also tool search rpm:1,tpm:200",
 )
 EXIT_CODES = section(
     "Exit codes",
@@ -42,14 +79,29 @@ EXIT_CODES = section(
     "2   the request is invalid, or above a capacity",
     "69  the store is unavailable",
     "75  too few tokens; stderr says when to retry",
+    "77  the entity is blocked, or one that it cascades to",
 )
 
 
+TAKEN_COLUMNS = [Column("limit"), Column("taken", True), Column("left", True)]
+BUCKET_COLUMNS = [
+    Column("entity"),
+    Column("resource"),
+    Column("limit"),
+    Column("available", True),
+    Column("capacity", True),
+    Column("requested", True),
+    Column("lacks", True),
+]
 SHAPE = json_shape(
     "{acquired: true, entity_id, resource, consumed: {limit: amount},",
-    " available: {limit: amount}, degraded: whether the store was unavailable}",
+    " available: {limit: amount}, degraded: whether the store was unavailable,",
+    " also: [{entity_id, resource, consumed, available}]}",
     "{acquired: false, error, message, retry_after_seconds, retry_after_ms,",
-    " never: whether no wait helps, limits: [LIMIT]}",
+    " never: whether no wait helps, limits: [LIMIT],",
+    " buckets: [{entity_id, resource, limits: [LIMIT]}]}",
+    "{acquired: false, error, message, entity_id, resource, reason, until}",
+    " if an entity is blocked; resource is null for all",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
     " retry_after_seconds}",
@@ -59,6 +111,7 @@ SHAPE = json_shape(
 @click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
 @asking_arguments
 @consume_option
+@also_option
 @click.option(
     "--wait",
     "wait_s",
@@ -70,22 +123,33 @@ SHAPE = json_shape(
 @json_option
 @store_options
 def acquire(
-    asking: LimitOptions, amounts: tuple[tuple[str, int], ...], wait_s: float, as_json: bool, store: StoreChoice
+    asking: LimitOptions,
+    amounts: tuple[tuple[str, int], ...],
+    also: tuple[Also, ...],
+    wait_s: float,
+    as_json: bool,
+    store: StoreChoice,
 ) -> None:
     """Take tokens of one or several limits: all of them, or none."""
-    consume = gather_amounts(amounts)
+    request = AcquireOptions(asking, gather_amounts(amounts), also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
-            taken = take(limiter, asking, consume, wait_s)
+            taken = take(limiter, request, wait_s)
     except RateLimitExceeded as error:
         if as_json:
             line = never_line(error) if isinstance(error, AmountExceedsCapacityError) else exceeded_line(error)
             print_json({"acquired": False} | error.as_dict() | {"message": line})
+        else:
+            print_buckets(error)
         raise
-    print_taken(asking, taken, as_json)
+    except EntityBlockedError as error:
+        if as_json:
+            print_json({"acquired": False} | error.as_dict() | {"message": blocked_line(error)})
+        raise
+    print_taken(taken, as_json)
 
 
-def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, int], wait_s: float) -> TakenLimits:
+def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> TakenTokens:
     """Take the tokens; wait for them if they will be available within ``wait_s`` seconds.
 
     Raises:
@@ -95,10 +159,10 @@ def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, in
     is_told = False
     while True:
         try:
-            with limiter.acquire(asking.entity_id, asking.resource, consume, asking.limits) as lease:
+            asking, also = request.asking, request.also
+            with limiter.acquire(asking.entity_id, asking.resource, request.consume, asking.limits, also=also) as lease:
                 # Read before the lease ends: if this fails, the tokens are given back.
-                left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
-                return TakenLimits(lease.consumed, left, lease.degraded)
+                return taken_of(limiter, request, lease)
         except RateLimitExceeded as error:
             if error.never or not time.monotonic() + error.retry_after_seconds <= until_s:
                 raise
@@ -106,6 +170,16 @@ def take(limiter: "SyncRateLimiter", asking: LimitOptions, consume: dict[str, in
                 print_note(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens ...")
                 is_told = True
             wait_for(error.retry_after_seconds)
+
+
+def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLease") -> TakenTokens:
+    """Return what a lease took for each request, and what is left now."""
+    others = [LimitOptions(one.entity_id, one.resource, None) for one in request.also]
+    found = []
+    for asking, part in zip([request.asking, *others], [lease, *lease.also], strict=True):
+        left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
+        found.append(TakenLimits(asking.entity_id, asking.resource, part.consumed, left))
+    return TakenTokens(found[0], found[1:], lease.degraded)
 
 
 def wait_for(seconds: float) -> None:
@@ -122,16 +196,36 @@ def waiting_text(left_s: float) -> str:
     return f"Waiting for the tokens: {math.ceil(left_s)} s left"
 
 
-def print_taken(asking: LimitOptions, taken: TakenLimits, as_json: bool) -> None:
+def print_buckets(error: RateLimitExceeded) -> None:
+    """Print every bucket of a rejected request in a terminal, if there are several. One is in the message."""
+    if len({(one.entity_id, one.resource) for one in error.statuses}) < 2:
+        return
+    rows = [
+        (
+            one.entity_id,
+            one.resource,
+            one.limit_name,
+            str(one.available),
+            str(one.limit.capacity),
+            str(one.requested),
+            str(one.deficit or ""),
+        )
+        for one in error.statuses
+        if one.requested
+    ]
+    print_details(Grid(BUCKET_COLUMNS, rows))
+
+
+def print_taken(taken: TakenTokens, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
         print_note("Store unavailable; request allowed without limiting, because on_unavailable is 'allow'")
     if as_json:
-        facts = {"acquired": True, "entity_id": asking.entity_id, "resource": asking.resource}
-        print_json(facts | {"consumed": taken.consumed, "available": taken.available, "degraded": taken.degraded})
-        return
-    rows = [
-        (name, str(taken.consumed.get(name, 0)), str(taken.available.get(name, "?")))
-        for name in taken.consumed | taken.available
-    ]
-    print_grid(Grid([Column("limit"), Column("taken", True), Column("left", True)], rows))
+        others = [asdict(one) for one in taken.also]
+        print_json({"acquired": True} | asdict(taken.own) | {"degraded": taken.degraded, "also": others})
+    elif taken.also:
+        parts = [taken.own, *taken.also]
+        rows = [(part.entity_id, part.resource, *row) for part in parts for row in part.rows]
+        print_grid(Grid([Column("entity"), Column("resource"), *TAKEN_COLUMNS], rows))
+    else:
+        print_grid(Grid(TAKEN_COLUMNS, taken.own.rows))

@@ -1,14 +1,22 @@
 """Define ``zae-limiter available``: show the tokens left of each limit."""
 
+from typing import TYPE_CHECKING
+
 import click
 
+from zae_limiter.cli._failures import blocked_line
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_refill, limit_facts
 from zae_limiter.cli._options import LimitOptions, asking_arguments, json_option
-from zae_limiter.cli._output import Column, Grid, print_grid, print_json
+from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
+from zae_limiter.core.errors import EntityBlockedError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.names import ALL_RESOURCES
+
+if TYPE_CHECKING:
+    from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 
 COLUMNS = [Column("limit"), Column("available", True), Column("capacity", True), Column("refill")]
 
@@ -19,7 +27,11 @@ EXAMPLES = examples(
 )
 
 
-SHAPE = json_shape("{entity_id, resource, available: {limit: amount}, limits: [LIMIT]}", LIMIT_KEYS)
+SHAPE = json_shape(
+    "{entity_id, resource, available: {limit: amount}, limits: [LIMIT],",
+    " blocked: null, or {error, message, entity_id, resource, reason, until}}",
+    LIMIT_KEYS,
+)
 
 
 @click.command(short_help="Show the tokens left of each limit.", epilog=help_of(EXAMPLES, SHAPE))
@@ -27,15 +39,40 @@ SHAPE = json_shape("{entity_id, resource, available: {limit: amount}, limits: [L
 @json_option
 @store_options
 def available(asking: LimitOptions, as_json: bool, store: StoreChoice) -> None:
-    """Show the tokens left of each limit; a negative number is debt. Nothing is taken."""
+    """Show the tokens left of each limit; a negative number is debt. Nothing is taken.
+
+    If a request would take from several buckets, it is the smallest amount of all. If the entity is
+    blocked, nothing is left, and the command says who is blocked and why.
+    """
     with opened(store, QUICK_S) as limiter:
         left = limiter.available(asking.entity_id, asking.resource, asking.limits)
-        limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
+        blocked = None if any(left.values()) else block_of(limiter, asking)
+        limits = limits_of(limiter, asking)
     if as_json:
         facts = {"entity_id": asking.entity_id, "resource": asking.resource, "available": left}
-        print_json(facts | {"limits": limit_facts(limits)})
-    else:
-        print_grid(Grid(COLUMNS, rows(left, limits)))
+        refused = None if blocked is None else blocked.as_dict() | {"message": blocked_line(blocked)}
+        print_json(facts | {"limits": limit_facts(limits), "blocked": refused})
+        return
+    print_grid(Grid(COLUMNS, rows(left, limits)))
+    if blocked is not None:
+        print_line(blocked_line(blocked))
+
+
+def block_of(limiter: "SyncRateLimiter", asking: LimitOptions) -> EntityBlockedError | None:
+    """Return the block that refuses requests, None if none does."""
+    try:
+        limiter.time_until_available(asking.entity_id, asking.resource, {}, asking.limits)
+    except EntityBlockedError as error:
+        return error
+    return None
+
+
+def limits_of(limiter: "SyncRateLimiter", asking: LimitOptions) -> list[Limit]:
+    """Return the limits of the entity: those of the resource, and others across resources."""
+    limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
+    named = {limit.name for limit in limits}
+    across = limiter.resolve_limits(asking.entity_id, ALL_RESOURCES).limits or []
+    return [*limits, *(limit for limit in across if limit.name not in named)]
 
 
 def rows(left: dict[str, int], limits: list[Limit]) -> list[tuple[str, ...]]:

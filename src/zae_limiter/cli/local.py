@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._failures import UNAVAILABLE
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, section
-from zae_limiter.cli._options import json_option
+from zae_limiter.cli._options import json_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import Command
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -140,13 +141,16 @@ def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
 
 
 @local.command(
-    short_help="Stop the local AWS.", epilog=examples("zae-limiter local down", "zae-limiter local down --wipe")
+    short_help="Stop the local AWS.", epilog=examples("zae-limiter local down", "zae-limiter local down --wipe --yes")
 )
 @click.option("--wipe", is_flag=True, help="Delete its state.")
+@yes_option
 @json_option
 @local_option
-def down(aws: LocalAws, wipe: bool, as_json: bool) -> None:
+def down(aws: LocalAws, wipe: bool, yes: bool, as_json: bool) -> None:
     """Stop the local AWS. Its state is kept for the next start."""
+    if wipe and not yes:
+        require_consent(f"Delete the state of the local AWS in {aws.directory}, with all its limiters?")
     with working("Stopping the local AWS"):
         stopped = aws.down(wipe=wipe)
     if as_json:

@@ -26,8 +26,9 @@ from zae_limiter.cli._usage_options import (
     token_of,
 )
 from zae_limiter.cli._usage_summary import SUMMED
+from zae_limiter.cli._usage_sums import SummedUsage
 from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
-from zae_limiter.core.lazy_dataclass import asdict
+from zae_limiter.core.lazy_dataclass import asdict, replace
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.table import CsvFormatter, TableFormatter, rows_of
 
@@ -38,6 +39,9 @@ LISTING = (
     "zae-limiter usage list -e user-1 -w daily --start 2026-01 --end 2026-01 --html january.html",
     "zae-limiter usage list -r gpt-4 --all --csv > usage.csv",
 )
+CHARTS = ("plot", "html")
+"""The output formats that add up usage."""
+
 SUMMING = (
     "zae-limiter usage summary --entity user-1 --start yesterday --end yesterday",
     "zae-limiter usage summary -w daily --start 2026-01 --end 2026-01",
@@ -66,17 +70,19 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     Without --entity and --resource, it is the usage of the whole namespace, the newest window first.
 
     With cascade, a call counts for the key and for its parent. So it counts twice in the usage of a
-    resource.
+    resource. The resource _all_ has the usage of limits across resources, which charts leave out
+    unless --resource names it.
     """
     if shape.page is not None:
         check_replaceable(shape.page, shape.may_replace)
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, wanted(paging, shape), paging.start)
-        nothing = None if found.snapshots else why_nothing(limiter, asked, store)
+        found, lacking = summed(found, asked) if shape.form in CHARTS else (found, None)
+        note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
         found = with_limits(limiter, found) if shape.form == "html" else found
     SHOWN[shape.form](found, asked, shape, store)
-    if nothing is not None:
-        print_note(nothing)
+    if note is not None:
+        print_note(note)
     if found.next is not None:
         print_note(f"There are more; pass --all, or continue with --cursor {quote(token_of(found.next))}")
 
@@ -88,17 +94,18 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
 def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Add up usage by limit, over windows of one length. The mean counts only windows with usage.
 
-    Charts and pages also show each window.
+    Charts and pages also show each window. Limits across resources count the same tokens again, so
+    they are left out unless you pass --resource _all_.
     """
     if shape.page is not None:
         check_replaceable(shape.page, shape.may_replace)
     with opened(store) as limiter, working("Counting"):
-        found = read(limiter, asked, None, None)
-        nothing = None if found.snapshots else why_nothing(limiter, asked, store)
+        found, lacking = summed(read(limiter, asked, None, None), asked)
+        note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
         found = with_limits(limiter, found) if shape.form == "html" else found
     SUMMED[shape.form](found, asked, shape, store)
-    if nothing is not None:
-        print_note(nothing)
+    if note is not None:
+        print_note(note)
 
 
 @usage.command("top", short_help="Show the largest users.", epilog=help_of(examples(*TOP), TOP_SHAPE))
@@ -109,19 +116,20 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
 def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None:
     """Show the entities or resources that have used most of a limit, with their share of the total.
 
-    With cascade, a call counts for the key and for its parent, so shares of entities overlap.
+    With cascade, a call counts for the key and for its parent, so shares of entities overlap. Limits
+    across resources are left out unless you pass --resource _all_.
     """
     with opened(store) as limiter, working("Counting"):
-        found = rank(limiter, asked, top)
-        nothing = None if found else why_nothing(limiter, asked, store)
+        found, lacking = rank(limiter, asked, top)
+        note = lacking if found else lacking or why_nothing(limiter, asked, store)
     print_top(found, asked, top, as_json)
-    if nothing is not None:
-        print_note(nothing)
+    if note is not None:
+        print_note(note)
 
 
 def wanted(paging: Paging, shape: Shape) -> int | None:
     """Return how many snapshots to read, None for all, because a chart of only some would mislead."""
-    if paging.everything or (paging.limit is None and shape.form in ("plot", "html")):
+    if paging.everything or (paging.limit is None and shape.form in CHARTS):
         return None
     return paging.limit or PAGE
 
@@ -135,6 +143,12 @@ def read(limiter: SyncRateLimiter, asked: Asked, most: int | None, start: Mappin
         snapshots += page
         if start is None or len(snapshots) == most:
             return ShownUsage(snapshots, start)
+
+
+def summed(found: ShownUsage, asked: Asked) -> tuple[ShownUsage, str | None]:
+    """Return the usage that sums include, and a note about what they lack, None if nothing."""
+    sums = SummedUsage(asked)
+    return replace(found, snapshots=sums.of(found.snapshots)), sums.note()
 
 
 def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:

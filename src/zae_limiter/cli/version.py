@@ -9,7 +9,7 @@ from zae_limiter._sync.upgrade import inspect
 from zae_limiter.cli._deploying import steps_shown
 from zae_limiter.cli._failures import FAILED
 from zae_limiter.cli._help import examples, section
-from zae_limiter.cli._options import json_option
+from zae_limiter.cli._options import json_option, user_name
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import Target, announce, require_database, target_options
 from zae_limiter.cli._upgrading import Upgraded, UpgradeScope, plan_upgrade, upgrade_limiter
@@ -57,6 +57,7 @@ def version(target: Target, as_json: bool) -> None:
         ("aggregator", metadata.version("zae-limiter"), there.lambda_version or ("none" if named else "")),
         ("schema", SCHEMA_VERSION, there.schema_version),
         ("python", platform.python_version(), ""),
+        *(("kind", kind if kind in KINDS else "unknown", kind) for kind in sorted(there.kinds)),
     ]
     shown = [(part, here, far or "") for part, here, far in rows]
     print_grid(Grid(COLUMNS, shown) if named else Grid(COLUMNS[:2], [row[:2] for row in shown]))
@@ -97,9 +98,13 @@ def check(target: Target, as_json: bool) -> None:
     "--allow",
     type=click.Choice(sorted(KINDS)),
     multiple=True,
-    help="Kind of items that the table may store from now on. Older clients then refuse it. Repeatable.",
+    metavar="KIND",
+    help=f"Kind of items that the table may store from now on: {', '.join(sorted(KINDS))}. Older clients then refuse "
+    "the table. Repeatable.",
 )
-@click.option("--principal", metavar="NAME", help="Author of the change, for the version record.")
+@click.option(
+    "--principal", metavar="NAME", help="Author of the change, for the version record.  [default: your user name]"
+)
 @json_option
 def upgrade(
     target: Target,
@@ -124,7 +129,8 @@ def upgrade(
             done = plan_upgrade(target, scope)
     else:
         with steps_shown("Upgrading") as hear:
-            done = upgrade_limiter(target, principal, hear, scope)
+            author = user_name() if principal is None else principal
+            done = upgrade_limiter(target, author, hear, scope)
     report_missing_function(scope, done, target)
     print_upgraded(done, dry_run, as_json)
 

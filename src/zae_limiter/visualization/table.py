@@ -28,6 +28,9 @@ class Rows:
 class TableFormatter:
     """Columns two spaces apart, one row for each snapshot, one column for each limit."""
 
+    def __repr__(self) -> str:
+        return "TableFormatter()"
+
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the table."""
         if not snapshots:
@@ -43,6 +46,9 @@ class TableFormatter:
 
 class CsvFormatter:
     """Comma-separated values with a header; the usage of a limit is in the column ``used_`` plus its name."""
+
+    def __repr__(self) -> str:
+        return "CsvFormatter()"
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the lines; only the header if there are no snapshots."""

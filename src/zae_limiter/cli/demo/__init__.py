@@ -66,9 +66,7 @@ async def watch(seconds: float, shown_on: DemoView) -> DemoReport:
             await prepare(repository)
             stage = Stage(RateLimiter(repository), repository, str(Path(folder, "outage.db")), SystemClock())
             book = await make_book(stage)
-            processes = await start_processes(path, SEED, say)
-            for process in processes:
-                closing.push_async_callback(process.close)
+            processes = await start_processes(path, SEED, say, closing)
         with shown_on, _stop_on_interrupt() as stop:
             return await Show(stage, book, seconds).run(processes, shown_on, stop)
 
@@ -93,7 +91,8 @@ def print_summary(report: DemoReport) -> None:
 
     from zae_limiter.cli.demo.live import summary_drawing
 
-    Console(highlight=False).print(summary_drawing(report, marks, activate))
+    # A narrow terminal wraps the lines itself, so that the commands can still be copied.
+    Console(highlight=False).print(summary_drawing(report, marks, activate), soft_wrap=True)
 
 
 def activate_command() -> str | None:

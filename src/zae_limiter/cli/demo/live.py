@@ -20,6 +20,8 @@ from zae_limiter.cli.demo.scenario import LIMIT_NAMES
 from zae_limiter.cli.demo.summary import ASCII_MARKS, COLOURS, MARKS, TEXT_STYLES, summary_lines
 from zae_limiter.core.limit import Limit
 
+# The smallest terminal that shows everything.
+_COLUMNS, _LINES = 80, 24
 # Lines for all but the events: title, legend, heading, projects and keys, steps, and one for the cursor.
 _LINES_BESIDE_EVENTS = 20
 _MOST_EVENTS = 40
@@ -81,15 +83,16 @@ class LiveView:
 
 
 class Legend:
-    """What the colours of the bars mean."""
+    """What the colours of the bars mean, or a hint if the terminal is too small to show everything."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < _COLUMNS or console.height < _LINES:
+            yield _cropped(Text(f"A terminal of {_COLUMNS}x{_LINES} shows everything."))
+            return
         full = "#" if options.ascii_only else "█"
         meanings = {"green": "more than half left", "yellow": "low", "red": "almost none, or debt"}
         parts = [(Text(full, style=colour), f" {colour}: {meaning}") for colour, meaning in meanings.items()]
-        line = Text("  ").join(Text.assemble(*part) for part in parts)
-        line.no_wrap, line.overflow = True, "crop"
-        yield line
+        yield _cropped(Text("  ").join(Text.assemble(*part) for part in parts))
 
 
 class StepLine:
@@ -100,12 +103,12 @@ class StepLine:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         marks = ASCII_MARKS if options.ascii_only else MARKS
-        yield step_line(f"{marks[self._step.state]} {self._step}", self._step.state)
+        yield _cropped(_step_text(f"{marks[self._step.state]} {self._step}", self._step.state))
 
 
-def step_line(line: str, state: StepState) -> Text:
+def _step_text(line: str, state: StepState) -> Text:
     """Return the line of a step. Its mark and its name have the colour of the state."""
-    text = _line(line, TEXT_STYLES[state])
+    text = Text(line, style=TEXT_STYLES[state])
     text.stylize(COLOURS[state], end=_MARK_AND_NAME)
     return text
 
@@ -114,16 +117,16 @@ def drawing(frame: DemoFrame, events: int, wide: bool = False) -> RenderableType
     """Draw the demo: its title, every project and key, the steps, and the last events."""
     recent = frame.events[len(frame.events) - events :] if events < len(frame.events) else frame.events
     padded = [*recent, *[""] * (events - len(recent))]
-    log = [_line(event, style="dim") for event in ["", *padded]]
+    log = [_cropped(Text(event, style="dim")) for event in ["", *padded]]
     steps = [StepLine(step) for step in frame.steps]
     return Group(_title(frame), Text(), _entities(frame, wide), Text(), *steps, *(log if events else ()))
 
 
 def summary_drawing(report: DemoReport, marks: dict[StepState, str], activate: str | None = None) -> RenderableType:
-    """Draw the summary; the mark and the name of a step have the colour of its state."""
+    """Draw the summary; the mark and the name of a step have the colour of its state. No line is cut off."""
     states = {mark: state for state, mark in marks.items()}
     lines = summary_lines(report, marks, activate)
-    return Group(*(step_line(line, states[line[0]]) if line[:1] in states else _line(line) for line in lines))
+    return Group(*(_step_text(line, states[line[0]]) if line[:1] in states else Text(line) for line in lines))
 
 
 def _title(frame: DemoFrame) -> RenderableType:
@@ -136,9 +139,10 @@ def _title(frame: DemoFrame) -> RenderableType:
     return Group(line, Bar(frame.elapsed_s / frame.total_s, "blue"), Legend())
 
 
-def _line(text: str, style: str = "") -> Text:
-    """Return one line, which is cut off in a narrow terminal."""
-    return Text(text, style=style, no_wrap=True, overflow="crop")
+def _cropped(line: Text) -> Text:
+    """Cut the line off in a narrow terminal: the live view has a fixed number of lines."""
+    line.no_wrap, line.overflow = True, "crop"
+    return line
 
 
 def _entities(frame: DemoFrame, wide: bool) -> Table:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from zae_limiter._async.limiter.limiter import RateLimiter
@@ -169,13 +169,21 @@ class Show:
         self._steps[place] = Step(step.name, state or step.state, step.text if text is None else text)
 
 
-async def start_processes(path: str, seed: int, say: Callable[[str], None]) -> list[KeyProcess]:
-    """Start one process per key on the file at this path, and report the progress."""
+async def start_processes(
+    path: str, seed: int, say: Callable[[str], None], closing: AsyncExitStack
+) -> list[KeyProcess]:
+    """Start one process per key on the file at this path, and report the progress.
+
+    The exit stack closes each of them, also if starting the others is interrupted. A process that survived would
+    create the file again after it was removed.
+    """
     keys = [key for project in PROJECTS for key in project.keys]
     started = []
     for number, key in enumerate(keys, start=1):
         say(f"Starting process {number} of {len(keys)}")
-        started.append(await KeyProcess.start(path, key.entity_id, seed + number))
+        process = await KeyProcess.start(path, key.entity_id, seed + number)
+        closing.push_async_callback(process.close)
+        started.append(process)
     for number, process in enumerate(started):
         say(f"{number} of {len(keys)} processes are ready")
         await process.wait_until_ready()

@@ -1,4 +1,4 @@
-"""Format the report of the demo: at most 22 lines of 80 columns, so that it fits the smallest terminal. Pure."""
+"""Format the report of the demo: at most 23 lines of 80 columns, so that it fits the smallest terminal. Pure."""
 
 from zae_limiter.cli._output import Column, Grid, plain_lines
 from zae_limiter.cli.demo.progress import DemoReport, Line, Step, StepState
@@ -31,10 +31,11 @@ TEXT_STYLES = {
     StepState.FAILED: "bold red",
     StepState.SKIPPED: "",
 }
+# Not the user of the README: its commands would find fewer tokens than they say.
 NEXT_COMMANDS = (
-    "zae-limiter acquire user-1 gpt-4 -c rpm:1 -l rpm:5",
-    "zae-limiter available user-1 gpt-4 -l rpm:5",
-    "zae-limiter usage list --entity user-1",
+    "zae-limiter acquire alice gpt-4 -c rpm:1 -l rpm:5",
+    "zae-limiter available alice gpt-4 -l rpm:5",
+    "zae-limiter usage list --entity alice",
 )
 _COLUMNS = (
     Column("project, key"),
@@ -66,8 +67,8 @@ def summary_lines(report: DemoReport, marks: dict[StepState, str] = MARKS, activ
         "",
         *(f"{marks[step.state]} {step}" for step in summary_steps(report)),
         "",
-        "Try next:" if activate is None else f"Try next, after {activate}:",
-        *(f"  {command}" for command in NEXT_COMMANDS),
+        "Try next:",
+        *(f"  {command}" for command in (*([] if activate is None else [activate]), *NEXT_COMMANDS)),
     ]
 
 

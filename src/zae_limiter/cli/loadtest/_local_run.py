@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zae_limiter.cli._failures import tell_interrupted
 from zae_limiter.cli._output import has_status_line, paused, print_note, visible, working
-from zae_limiter.cli.loadtest._run_options import FinishedRun, RunOptions, usage_error
+from zae_limiter.cli.loadtest._run_options import FinishedRun, RunOptions, WebPageOptions, usage_error
 from zae_limiter.loadtest.locust_process import (
     STOP_S,
     LoadShape,
@@ -53,28 +53,30 @@ def run_here(url: str, options: RunOptions) -> FinishedRun:
     return FinishedRun(result.measured, result.is_interrupted)
 
 
-def serve_here(test: LocustTest, port: int, *, browser: bool) -> Measurements | None:
+def serve_here(url: str, page: WebPageOptions) -> FinishedRun | None:
     """Serve Locust's page until Ctrl-C. Return what the last test measured, None if there was no call.
 
     Raises:
+        click.UsageError: The file does not exist, or the port is in use.
         MissingExtraError: Locust is not installed.
         ValidationError: The Locust file has no such class.
         LocustFailedError: Locust did not start, or ended by itself.
     """
+    test = LocustTest(page.directory / page.file, url, page.classes, page.processes)
     require_file(test.file)
-    if answers(port):
-        raise usage_error(f"port {port} is in use; pass another one with --port")
-    address = f"http://127.0.0.1:{port}"
+    require_free_port(page.port)
+    address = f"http://127.0.0.1:{page.port}"
     try:
         with working(f"Starting Locust with {test.file}") as say:
             require_classes(test.classes, test.file)
-            with serving_locust(test, port) as process:
-                wait_for_page(process, port)
+            with serving_locust(test, page.port) as process:
+                wait_for_page(process, page.port)
                 with paused():
                     print_note(f"Locust's page: {address} (Ctrl-C ends it and reports the last test)")
-                if browser:
+                if page.browser:
                     webbrowser.open(address)
-                return serve(process, lambda now: say(f"{address}: {progress_text(now) or 'no test has run yet'}"))
+                measured = serve(process, lambda now: say(f"{address}: {progress_text(now) or 'no test has run yet'}"))
+                return None if measured is None else FinishedRun(measured, is_interrupted=False)
     except LocustFailedError as failure:
         print_output(failure)
         raise
@@ -108,6 +110,16 @@ def serve(process: LocustProcess, listener: Callable[[LocustProgress], None]) ->
         measured = process.measurements()
         return None if measured is None or measured.started_s is None else measured
     raise process.failure() or LocustFailedError("Locust ended", process.output())
+
+
+def require_free_port(port: int) -> None:
+    """Require a port of this machine that nothing listens on.
+
+    Raises:
+        click.UsageError: The port is in use.
+    """
+    if answers(port):
+        raise usage_error(f"port {port} is in use; pass another one with --port")
 
 
 def require_file(path: Path) -> None:

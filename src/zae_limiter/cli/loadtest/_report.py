@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli._failures import FAILED
+from zae_limiter.cli._failures import FAILED, INTERRUPTED
 from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
-from zae_limiter.cli.loadtest._run_options import LoadTarget, NativeOptions, RunOptions, usage_error
+from zae_limiter.cli.loadtest._run_options import LoadTarget, NativeOptions, RunOptions, WebPageOptions, usage_error
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.location import without_credentials
 from zae_limiter.core.timestamp import utc_from_ms
@@ -39,16 +39,18 @@ _SHORT_PERIODS = {" per second": "/s", " per minute": "/min", " per hour": "/h",
 
 def show_report(
     measured: "Measurements",
-    options: RunOptions | NativeOptions | None = None,
+    options: RunOptions | NativeOptions | WebPageOptions | None = None,
     target: LoadTarget | None = None,
     *,
     is_complete: bool = True,
+    is_interrupted: bool = False,
 ) -> int:
     """Print the report of a test, write its page if the options say so, and return the exit code.
 
     ``is_complete`` is False if calls of lost workers are missing.
 
-    The code is 1 if a limit did not hold, or if no call was made.
+    The code is 1 if a limit did not hold, or if none was checked. An interrupted test has the code
+    of an interrupt, unless a limit did not hold.
     """
     on_aws = target is not None and target.place is not None
     report = report_of(measured, replace(_ON_AWS if on_aws else ONE_MACHINE, is_complete=is_complete))
@@ -58,7 +60,9 @@ def show_report(
         print_report(report)
     if options is not None and options.html is not None:
         write_page(options.html, report, target)
-    return 0 if report.held and measured.attempts else FAILED
+    if is_interrupted and (report.held or not report.limits):
+        return INTERRUPTED
+    return 0 if report.held else FAILED
 
 
 def print_report(report: LoadReport) -> None:
@@ -76,7 +80,7 @@ def print_report(report: LoadReport) -> None:
         if hidden > 0:
             print_note(f"{counted(hidden, 'limit')} more, all no worse; --json and --html list them")
     click.echo()
-    print_line(headline(report) if report.measured.attempts else "No call was made.")
+    print_line(headline(report))
 
 
 def print_limits(table: TextTable) -> None:

@@ -108,6 +108,25 @@ class NativeOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class WebPageOptions:
+    """Locust's web page, and the Locust file behind it. All classes of the file run if ``classes`` is empty.
+
+    ``max_duration_s`` is None for the longest time that a page on AWS may run.
+    """
+
+    file: Path
+    directory: Path
+    classes: tuple[str, ...]
+    processes: int
+    port: int
+    browser: bool
+    max_usd: float
+    max_duration_s: int | None
+    as_json: bool
+    html: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedRun:
     """What a test measured, and whether it was interrupted before its end.
 
@@ -157,14 +176,9 @@ def load_target(name: str | None, region: Region, url: str | None) -> LoadTarget
     return LoadTarget(found.url, None if name is None else place)
 
 
-def file_options(command: Command) -> Command:
-    """Add the Locust file and its classes."""
-    return _with(command, _FILE)
-
-
-def processes_option(command: Command) -> Command:
-    """Add ``--processes``."""
-    return _with(command, _HERE[:1])
+def page_run_options(command: Command) -> Command:
+    """Add the options of ``loadtest run`` that a web page has too."""
+    return _with(json_option(command), [*_FILE, _HTML, _PROCESSES, *_CEILINGS])
 
 
 def run_options(command: Command) -> Command:
@@ -180,7 +194,8 @@ def run_options(command: Command) -> Command:
             raise usage_error(problem)
         command(target=target, options=options_of(given))
 
-    return _with(json_option(with_options), [*_FILE, *_SHAPE, *_HERE, *_ON_AWS, *_NATIVE])
+    options = [*_FILE, *_SHAPE, _HTML, _PROCESSES, _DRIVER, *_ON_AWS, *_CEILINGS, *_NATIVE]
+    return _with(json_option(with_options), options)
 
 
 def misplaced(given: Collection[str], *, on_aws: bool, native: bool) -> str | None:
@@ -266,31 +281,29 @@ _SHAPE = (
         metavar="N",
         help="Users to start per second.",
     ),
-    click.option(
-        "--html",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help="Write the report as a page with charts.",
-    ),
 )
-_HERE = (
-    _in(
-        _THIS_MACHINE,
-        "--processes",
-        type=click.IntRange(1, 256),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Processes to start. Each uses one core.",
-    ),
-    _in(
-        _THIS_MACHINE,
-        "--driver",
-        type=click.Choice([LOCUST, NATIVE]),
-        default=LOCUST,
-        show_default=True,
-        help="What calls the limiter. native has less overhead than Locust.",
-    ),
+_HTML = click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report as a page with charts.",
+)
+_PROCESSES = _in(
+    _THIS_MACHINE,
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes to start. Each uses one core.",
+)
+_DRIVER = _in(
+    _THIS_MACHINE,
+    "--driver",
+    type=click.Choice([LOCUST, NATIVE]),
+    default=LOCUST,
+    show_default=True,
+    help="What calls the limiter. native needs no Locust file, and can send calls on a schedule.",
 )
 _ON_AWS = (
     _in(
@@ -301,6 +314,8 @@ _ON_AWS = (
         help="Run a Fargate master with this many Lambda workers.  [default: one Lambda function]",
     ),
     _in(_AWS, "--standalone", is_flag=True, help="Run one Fargate task without workers."),
+)
+_CEILINGS = (
     _in(
         _AWS,
         "--max-usd",

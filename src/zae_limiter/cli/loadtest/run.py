@@ -4,7 +4,6 @@ import sys
 
 import click
 
-from zae_limiter.cli._failures import INTERRUPTED
 from zae_limiter.cli._help import SectionedCommand, examples, help_of, section
 from zae_limiter.cli.loadtest._run_options import (
     FinishedRun,
@@ -24,7 +23,8 @@ EXAMPLES = examples(
 EXIT_CODES = section(
     "Exit codes",
     "0    the test ran, and every limit held",
-    "1    a limit did not hold, or the test failed",
+    "1    a limit did not hold, or Locust failed on this machine",
+    "69   the test failed on AWS, or its store cannot be used; stderr has the reason",
     "130  interrupted; the report covers the time until then",
 )
 
@@ -49,8 +49,14 @@ def run(target: LoadTarget, options: RunOptions | NativeOptions) -> None:
     if options.html is not None:
         check_page(options.html)
     finished = drive(target, options)
-    exit_code = show_report(finished.measured, options, target, is_complete=finished.is_complete)
-    sys.exit(exit_code or (INTERRUPTED if finished.is_interrupted else 0))
+    exit_code = show_report(
+        finished.measured,
+        options,
+        target,
+        is_complete=finished.is_complete,
+        is_interrupted=finished.is_interrupted,
+    )
+    sys.exit(exit_code)
 
 
 def drive(target: LoadTarget, options: RunOptions | NativeOptions) -> FinishedRun:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from zae_limiter.cli._deploying import steps_shown
-from zae_limiter.cli._help import examples
+from zae_limiter.cli._help import examples, section
 from zae_limiter.cli._options import json_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json
 from zae_limiter.cli._place import StoreLocation, place_options
@@ -26,6 +26,12 @@ EXAMPLES = examples(
     "zae-limiter loadtest tune -n my-app -f locustfiles/max_rps.py",
     "zae-limiter loadtest tune -n my-app -f locustfiles/max_rps.py MaxRpsCascadeUser --threshold 0.9",
 )
+EXIT_CODES = section(
+    "Exit codes",
+    "0   the best number of users was found",
+    "2   an option is invalid; nothing was run",
+    "69  a run failed or was stopped, or AWS refused; stderr has the reason",
+)
 _COLUMNS = [
     Column("users", is_number=True),
     Column("calls", is_number=True),
@@ -36,7 +42,7 @@ _COLUMNS = [
 ]
 
 
-@click.command(short_help="Find the number of users that suits a worker.", epilog=EXAMPLES)
+@click.command(short_help="Find the number of users that suits a worker.", epilog=f"{EXAMPLES}\n\n{EXIT_CODES}")
 @place_options
 @click.argument("classes", nargs=-1, metavar="[CLASS]...")
 @click.option(
@@ -77,7 +83,14 @@ _COLUMNS = [
     default=5.0,
     show_default=True,
     metavar="USD",
-    help="Stop a step when it has cost this much.",
+    help="Stop the tuning when it has cost this much.",
+)
+@click.option(
+    "--max-duration",
+    "max_duration_s",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="Stop the tuning after this time.",
 )
 @json_option
 def tune(place: StoreLocation, classes: tuple[str, ...], file: Path, as_json: bool, **given: Any) -> None:
@@ -87,7 +100,8 @@ def tune(place: StoreLocation, classes: tuple[str, ...], file: Path, as_json: bo
     bisection, the highest number of users whose median latency is nearly as low.
     """
     goal = TuningGoal(given["max_users"], given["threshold"])
-    plan = TuningPlan(file.as_posix(), classes, goal, given["step_s"], given["baseline_s"], given["max_usd"])
+    chosen = {name: given[name] for name in ("step_s", "baseline_s", "max_usd", "max_duration_s")}
+    plan = TuningPlan(file.as_posix(), classes, goal, **chosen)
     test = open_load_test(place.name, place.region.clients(), place.region.endpoint_url)
     with steps_shown(f"Tuning {place.name}") as hear:
         result = AwsTuning(test, plan, hear).tune()
