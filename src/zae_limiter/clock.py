@@ -56,6 +56,9 @@ class SystemClock:
         """Return the time of day, in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
+    def __repr__(self) -> str:
+        return "SystemClock()"
+
 
 class ServerClock:
     """The server's clock as its responses show it; the machine's clock until a response is accepted."""

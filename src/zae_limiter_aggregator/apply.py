@@ -65,10 +65,10 @@ class Pause(NamedTuple):
     seconds: float
 
 
-Ask = Read | Write | Transaction | Pause
+TableRequest = Read | Write | Transaction | Pause
 Outcome = WriteOutcome | TransactOutcome
 TableAnswer = Sequence[Item | None] | Outcome | None
-TableDialogue = Generator[Ask, Any, T]
+TableDialogue = Generator[TableRequest, Any, T]
 """A generator that yields requests, is sent responses, and returns its result."""
 
 
@@ -96,7 +96,7 @@ class Surveyed:
     merged: int
 
 
-def drive(asking: TableDialogue[T], answer_to: Callable[[Ask], TableAnswer]) -> T:
+def drive(asking: TableDialogue[T], answer_to: Callable[[TableRequest], TableAnswer]) -> T:
     """Answer all requests, one after the other, and return the result."""
     answer: TableAnswer = None
     while True:

@@ -15,12 +15,12 @@ from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import (
     CorruptItemError,
     RateLimiterUnavailable,
-    UnknownKindError,
     ValidationError,
     ZAELimiterError,
 )
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.version import unknown_kind
+from zae_limiter.core.version_errors import UnknownKindError
 from zae_limiter_aggregator.apply import ApplyContext, Counted, TableDialogue, count, merge, split, stored_kinds
 from zae_limiter_aggregator.plan import Count, Memories, Merge, Rules, Survey, plan
 from zae_limiter_aggregator.records import Batch, ExpiredEvent, read_all

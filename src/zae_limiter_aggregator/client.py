@@ -20,7 +20,7 @@ from zae_limiter.schema.operations import Key, Operation, Write
 from zae_limiter.tables.dynamodb import errors, responses
 from zae_limiter.tables.dynamodb.errors import Retry, ServiceFailure
 from zae_limiter.tables.dynamodb.requests import Calls, DynamoDbCall
-from zae_limiter_aggregator.apply import Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, drive
+from zae_limiter_aggregator.apply import Pause, Read, TableAnswer, TableDialogue, TableRequest, Transaction, drive
 from zae_limiter_aggregator.transport import AggregatorTransport
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class AggregatorTable:
         self._in_time = in_time
         return drive(asking, self._answer)
 
-    def _answer(self, ask: Ask) -> TableAnswer:
+    def _answer(self, ask: TableRequest) -> TableAnswer:
         if not self._in_time():
             raise RateLimiterUnavailable(_TOO_LATE, self._name)
         match ask:

@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 
-from zae_limiter.loadtest.aws_run import AwsLoadTest
+from zae_limiter.loadtest.aws_run import AwsLoadTest, RunResult, result_of
 from zae_limiter.loadtest.load_test_error import LoadTestError
 from zae_limiter.loadtest.run_config import RunConfig
 from zae_limiter.loadtest.run_objects import RunObjects
@@ -14,12 +14,15 @@ _PAGE_S = 300.0
 _POLL_S = 1.0
 
 
-def serve_page(test: AwsLoadTest, config: RunConfig, port: int, opened: Callable[[str], None]) -> None:
-    """Serve the page until the run ends or is interrupted; ``opened`` gets its URL when it answers.
+def serve_page(test: AwsLoadTest, config: RunConfig, port: int, opened: Callable[[str], None]) -> RunResult:
+    """Serve the page until the run ends or is interrupted, and return what its last test measured.
+
+    ``opened`` gets the URL of the page when it answers.
 
     Raises:
         MissingPluginError: The plugin for the tunnel is not installed.
         LoadTestError: The master does not start, or fails.
+        KeyboardInterrupt: It was interrupted before the master began.
     """
     run = RunObjects(test.bucket, config)
     try:
@@ -27,9 +30,12 @@ def serve_page(test: AwsLoadTest, config: RunConfig, port: int, opened: Callable
         with test.page(port) as url:
             _await_page(test, run, url)
             opened(url)
-            while run.result() is None:
+            while (found := run.result()) is None:
                 test.check(run)
                 time.sleep(_POLL_S)
+            return result_of(found)
+    except KeyboardInterrupt:
+        return test.interrupted(run)
     finally:
         test.end(run)
 

@@ -16,7 +16,7 @@ from zae_limiter.loadtest.load_options import LoadOutputs
 from zae_limiter.loadtest.load_stack import LoadStack
 from zae_limiter.loadtest.load_test_error import LoadTestError
 from zae_limiter.loadtest.master import WEB_PORT
-from zae_limiter.loadtest.master_host import MasterHost, master_host
+from zae_limiter.loadtest.master_host import MasterHost, last_log_lines, master_host
 from zae_limiter.loadtest.measurements import Measurements
 from zae_limiter.loadtest.orchestrator import LambdaInvoker
 from zae_limiter.loadtest.run_config import (
@@ -41,7 +41,6 @@ _FAILURES_EVERY_S = 3.0
 _STALLED_S = 60.0
 _START_FUNCTION_S = 90.0
 _STOPPED_S = 40.0
-_SHOWN_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class AwsLoadTest:
             raise StorageError(self._outputs.function_name, reason_of(failed)) from failed
         found = json.loads(answer["Payload"].read())
         if "FunctionError" in answer:
-            raise LoadTestError(f"the worker failed: {found.get('errorMessage')}", self._log_lines(asked_s))
+            raise LoadTestError(f"the worker failed: {found.get('errorMessage')}", self._worker_log_lines(asked_s))
         if "error" in found:
             raise LoadTestError(found["error"], found["log_lines"])
         return list(found["classes"])
@@ -143,11 +142,7 @@ class AwsLoadTest:
             self.begin(run)
             return self._follow(run, listener)
         except KeyboardInterrupt:
-            run.request_stop()
-            if run.progress(_leader(config)) is None:
-                # It has not begun, so there is no result to wait for.
-                raise
-            return self._await_stopped(run)
+            return self.interrupted(run)
         finally:
             self.end(run)
 
@@ -156,12 +151,35 @@ class AwsLoadTest:
         return self._host.page(port)
 
     def begin(self, run: RunObjects) -> None:
-        """Start a run, without waiting for it."""
-        run.begin()
+        """Start a run, without waiting for it.
+
+        Raises:
+            LoadTestError: Another run uses the master.
+            MissingPluginError: The run has a web page, and the plugin for the tunnel is not installed.
+            StorageError: AWS refuses a call, or cannot be reached.
+        """
         if run.config.mode is RunMode.HEADLESS:
+            run.begin()
             LambdaInvoker(self._clients, self.bucket.name, run.config, None).invoke(HEADLESS_ID)
-        else:
-            self._host.start()
+            return
+        if run.config.mode is RunMode.UI:
+            self._host.require_page()
+        # Before the first write: the master of another run may be starting, and reads the bucket then.
+        self._host.require_free()
+        run.begin()
+        self._host.start()
+
+    def interrupted(self, run: RunObjects) -> RunResult:
+        """Stop a run after an interrupt, and return its result.
+
+        Raises:
+            LoadTestError: The run failed, or does not report its result.
+            KeyboardInterrupt: It has not begun, so there is no result to wait for.
+        """
+        run.request_stop()
+        if run.progress(_leader(run.config)) is None:
+            raise KeyboardInterrupt
+        return self._await_stopped(run)
 
     def end(self, run: RunObjects) -> None:
         """Stop whatever of a run still runs."""
@@ -224,24 +242,14 @@ class AwsLoadTest:
         return _START_FUNCTION_S if config.mode is RunMode.HEADLESS else self._host.start_within_s
 
     def _silent(self, config: RunConfig, waited_s: float) -> LoadTestError:
-        part = "worker" if config.mode is RunMode.HEADLESS else "master"
-        lines = self._log_lines(time.time() - waited_s)
+        if config.mode is RunMode.HEADLESS:
+            part, lines = "worker", self._worker_log_lines(time.time() - waited_s)
+        else:
+            part, lines = "master", self._host.log_lines()
         return LoadTestError(f"the {part} has not reported anything for {waited_s:.0f} s", lines)
 
-    def _log_lines(self, since_s: float) -> list[str]:
-        """Return the last log lines of the worker function since a time, none if they cannot be read."""
-        group = self._outputs.log_group_name
-        try:
-            pages = self._clients.of("logs").get_paginator("filter_log_events")
-            found = [
-                line
-                for page in pages.paginate(logGroupName=group, startTime=int(since_s * 1000))
-                for event in page["events"]
-                for line in str(event["message"]).splitlines()
-            ]
-        except FAILURES:
-            return []
-        return found[-_SHOWN_LINES:]
+    def _worker_log_lines(self, since_s: float) -> list[str]:
+        return last_log_lines(self._clients, self._outputs.log_group_name, since_s)
 
     def _limits(self) -> WorkerLimits:
         name = self._outputs.function_name

@@ -1,9 +1,11 @@
 """Measure the steps of a tuning on AWS: run after run, each in one Lambda function. Blocking."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from zae_limiter.loadtest.aws_run import AwsLoadTest, new_run_id
+from zae_limiter.loadtest.costs import WorkerTime, capacity_cost, worker_usd
 from zae_limiter.loadtest.load_test_error import LoadTestError
 from zae_limiter.loadtest.measurements import Latencies, Measurements
 from zae_limiter.loadtest.recorder import ACQUIRE, RATE_LIMITED
@@ -24,7 +26,10 @@ _MOST_PARTS = 10
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """The users to tune: their classes in a locust file, the goal, and how many seconds to measure."""
+    """The users to tune: their classes in a locust file, the goal, and how many seconds to measure.
+
+    ``max_usd`` and ``max_duration_s`` are for all runs together; None for any time.
+    """
 
     file: str
     classes: tuple[str, ...]
@@ -32,6 +37,7 @@ class TuningPlan:
     step_s: int
     baseline_s: int
     max_usd: float
+    max_duration_s: int | None = None
 
 
 class AwsTuning:
@@ -49,8 +55,15 @@ class AwsTuning:
         self._listener = listener
         longest_s = max(plan.step_s, plan.baseline_s)
         self._config = test.configure(
-            RunMode.HEADLESS, plan.file, classes=plan.classes, duration_s=longest_s, max_usd=plan.max_usd
+            RunMode.HEADLESS,
+            plan.file,
+            classes=plan.classes,
+            duration_s=longest_s,
+            max_usd=plan.max_usd,
+            max_duration_s=plan.max_duration_s,
         )
+        self._spent_usd = 0.0
+        self._begun_s = time.monotonic()
 
     def tune(self) -> TuningResult:
         """Measure the baseline, then bisect.
@@ -82,10 +95,21 @@ class AwsTuning:
         raise LoadTestError(f"one user made {made} calls in {measured_s} s; a baseline needs {FEWEST_REQUESTS}")
 
     def _measure(self, users: int, duration_s: int) -> Measurements:
-        config = replace(self._config, run_id=new_run_id(), users=users, spawn_rate=float(users), duration_s=duration_s)
+        begun_s = time.monotonic()
+        config = replace(
+            self._config,
+            run_id=new_run_id(),
+            users=users,
+            spawn_rate=float(users),
+            duration_s=duration_s,
+            spent_usd=self._spent_usd,
+            spent_s=begun_s - self._begun_s,
+        )
         result = self._test.run(config, lambda _: None)
         if result.stopped is not None:
-            raise LoadTestError(f"the run with {users} users was stopped: {result.stopped}")
+            raise LoadTestError(f"the tuning was stopped with {users} users: {result.stopped}")
+        ran = WorkerTime(lambda_s=time.monotonic() - begun_s, lambda_memory_mb=config.limits.memory_mb)
+        self._spent_usd += capacity_cost(result.measurements).usd + worker_usd(ran)
         return result.measurements
 
 

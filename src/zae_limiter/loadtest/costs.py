@@ -1,4 +1,4 @@
-"""Compute what a load test costs, and whether it reached its ceiling. Pure.
+"""Compute what a load test costs, and whether it reached its ceiling.
 
 The prices are those of us-east-1, without free tiers. They differ by region, and change.
 """
@@ -46,10 +46,30 @@ class WorkerTime:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What a test may cost in US dollars, and how many seconds it may take; None for any time."""
+    """What a test may cost in US dollars, and how many seconds it may take; None for any time.
+
+    ``spent_usd`` and ``spent_s`` are those of earlier runs that belong to the same test.
+    """
 
     max_usd: float
     max_duration_s: float | None = None
+    spent_usd: float = 0.0
+    spent_s: float = 0.0
+
+
+class PageCosts:
+    """What the tests of one web page cost on DynamoDB: those that have ended, and the last one."""
+
+    def __init__(self) -> None:
+        self.ended_usd = 0.0
+        self.last_usd = 0.0
+
+    def include(self, measured: Measurements) -> None:
+        """Take over what the last test has measured. Each test begins at zero, so a lower cost is that of a new one."""
+        usd = capacity_cost(measured).usd
+        if usd < self.last_usd:
+            self.ended_usd += self.last_usd
+        self.last_usd = usd
 
 
 def capacity_cost(measured: Measurements) -> CapacityCost:
@@ -75,9 +95,10 @@ def worker_usd(time: WorkerTime) -> float:
 
 def reached_ceiling(ceiling: Ceiling, measured: Measurements, time: WorkerTime, elapsed_s: float) -> str | None:
     """Return why a test must stop now, in words; None if it may continue."""
-    usd = capacity_cost(measured).usd + worker_usd(time)
+    usd = ceiling.spent_usd + capacity_cost(measured).usd + worker_usd(time)
+    total_s = ceiling.spent_s + elapsed_s
     if usd >= ceiling.max_usd:
         return f"it has cost USD {usd:.2f}, and --max-usd is {ceiling.max_usd:g}"
-    if ceiling.max_duration_s is not None and elapsed_s >= ceiling.max_duration_s:
-        return f"it has run for {elapsed_s:.0f} s, and --max-duration is {ceiling.max_duration_s:g} s"
+    if ceiling.max_duration_s is not None and total_s >= ceiling.max_duration_s:
+        return f"it has run for {total_s:.0f} s, and --max-duration is {ceiling.max_duration_s:g} s"
     return None

@@ -46,7 +46,7 @@ class LoadTestNotFoundError(InfrastructureNotFoundError):
 
     def __str__(self) -> str:
         where = "" if self.region is None else f" in {self.region}"
-        advice = f"zae-limiter loadtest deploy --name {self.name}"
+        advice = f"zae-limiter loadtest deploy --name {self.name} -C DIR"
         return f"There is no load test of the limiter {self.name!r}{where}. Deploy it with: {advice}"
 
 

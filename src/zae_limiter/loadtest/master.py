@@ -14,7 +14,7 @@ import traceback
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from zae_limiter.core.errors import StorageError, ZAELimiterError
 from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 from zae_limiter.loadtest.code_bucket import CodeBucket
-from zae_limiter.loadtest.costs import WorkerTime, reached_ceiling
+from zae_limiter.loadtest.costs import PageCosts, WorkerTime, reached_ceiling
 from zae_limiter.loadtest.measurements import Measurements
 from zae_limiter.loadtest.node_process import NodeProcess, headless_arguments, locust_arguments, target_environment
 from zae_limiter.loadtest.orchestrator import LambdaInvoker, MasterAddress, Orchestrator
@@ -75,7 +75,7 @@ def main() -> int:
     # The service ends a task with this signal; raise, so that every `finally` below runs.
     signal.signal(signal.SIGTERM, _interrupt)
     settings = settings_of(os.environ)
-    clients = Clients(os.environ.get("AWS_REGION"))
+    clients = Clients(os.environ.get("AWS_REGION") or os.environ.get("TARGET_REGION"))
     try:
         return _execute(settings, clients)
     finally:
@@ -130,6 +130,7 @@ class _Master:
         self._node = NodeProcess(folder)
         self._orchestrator: Orchestrator | None = None
         self._worker_s = 0.0
+        self._costs = PageCosts()
 
     def run(self) -> int:
         """Run Locust until the test ends or has to stop; return the exit code."""
@@ -189,7 +190,9 @@ class _Master:
         memory_mb = self._run.config.limits.memory_mb
         spent = WorkerTime(lambda_s=self._worker_s, lambda_memory_mb=memory_mb, fargate_s=running_s)
         found = Measurements() if measured is None else Measurements.from_dict(measured)
-        return reached_ceiling(self._run.config.ceiling, found, spent, running_s)
+        self._costs.include(found)
+        ceiling = replace(self._run.config.ceiling, spent_usd=self._costs.ended_usd)
+        return reached_ceiling(ceiling, found, spent, running_s)
 
     def _finish(self, stopped: str | None) -> int:
         """Report the result of a process that has ended; return the exit code."""

@@ -30,16 +30,28 @@ class MasterHost(Protocol):
     start_within_s: float
     """The seconds after which a master that reports nothing has failed."""
 
+    def require_free(self) -> None:
+        """Require that no other run uses the place."""
+        ...
+
+    def require_page(self) -> None:
+        """Require that this machine can show the web page."""
+        ...
+
     def start(self) -> None:
         """Start the master, without waiting for it."""
         ...
 
     def stop(self) -> None:
-        """Stop the master; it may have ended already."""
+        """Stop the master if it was started here; it may have ended already."""
         ...
 
     def failure(self) -> LoadTestError | None:
-        """Return why the master has ended; None if it runs or starts."""
+        """Return why the master has ended, with the end of its log; None if it runs or starts."""
+        ...
+
+    def log_lines(self) -> list[str]:
+        """Return the end of the log of the master."""
         ...
 
     def page(self, port: int) -> AbstractContextManager[str]:
@@ -57,33 +69,58 @@ class FargateHost:
         self._outputs = outputs
         # The service lists tasks of earlier runs for an hour.
         self._earlier: frozenset[str] = frozenset()
+        # None before the start: then the service belongs to another run.
+        self._started_s: float | None = None
+
+    def require_free(self) -> None:
+        """Require that no other run uses the service.
+
+        Raises:
+            LoadTestError: Another run uses it.
+            StorageError: AWS refuses the call, or cannot be reached.
+        """
+        if self._service()["desiredCount"]:
+            raise LoadTestError("another run uses the master; wait for its end, or stop it where it was started")
+
+    def require_page(self) -> None:
+        """Require the plugin that forwards a port.
+
+        Raises:
+            MissingPluginError: It is not installed.
+        """
+        tunnel.require_plugin()
 
     def start(self) -> None:
         """Set the service to one task.
 
         Raises:
-            LoadTestError: Another run uses the service.
             StorageError: AWS refuses the call, or cannot be reached.
         """
-        if self._service()["desiredCount"]:
-            raise LoadTestError("another run uses the master; wait for its end, or stop it where it was started")
         self._earlier = frozenset(task["taskArn"] for task in self._tasks("STOPPED"))
+        self._started_s = time.time()
         self._set(1)
 
     def stop(self) -> None:
-        """Set the service to zero."""
-        self._set(0)
+        """Set the service to zero, unless another run uses it."""
+        if self._started_s is not None:
+            self._set(0)
 
     def failure(self) -> LoadTestError | None:
-        """Return why the last task stopped; None if none did."""
+        """Return why the last task stopped, with the end of its log; None if none did."""
         stopped = [task for task in self._tasks("STOPPED") if task["taskArn"] not in self._earlier]
         reasons = [task["stoppedReason"] for task in stopped if task.get("stoppedReason")]
-        return LoadTestError(f"the task of the master stopped: {reasons[-1]}") if reasons else None
+        if not reasons:
+            return None
+        return LoadTestError(f"the task of the master stopped: {reasons[-1]}", self.log_lines())
+
+    def log_lines(self) -> list[str]:
+        """Return the end of the log of this run, or why the service has not started a task."""
+        lines = last_log_lines(self._clients, self._outputs.master_log_group_name, self._started_s or time.time())
+        return lines or [event["message"] for event in self._service().get("events", [])[:1]]
 
     @contextmanager
     def page(self, port: int) -> Iterator[str]:
         """Forward a port to the page through a tunnel."""
-        tunnel.require_plugin()
         forwarding = tunnel.PortForwarding(self._target(), master.WEB_PORT, port)
         with tunnel.tunnel(self._clients, forwarding):
             yield f"http://127.0.0.1:{port}"
@@ -135,6 +172,12 @@ class LocalHost:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Path | None = None
 
+    def require_free(self) -> None:
+        """Require nothing: each run has a process and ports of its own."""
+
+    def require_page(self) -> None:
+        """Require nothing: the process serves the page on this machine."""
+
     def start(self) -> None:
         """Start the process; its workers run on this machine too."""
         known = {
@@ -180,11 +223,15 @@ class LocalHost:
 
     def failure(self) -> LoadTestError | None:
         """Return why the process ended; None if it runs, or ended well."""
-        process, log = self._process, self._log
-        if process is None or log is None or not process.poll():
+        if self._process is None or not self._process.poll():
             return None
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
-        return LoadTestError(f"the master ended with exit code {process.returncode}", lines)
+        return LoadTestError(f"the master ended with exit code {self._process.returncode}", self.log_lines())
+
+    def log_lines(self) -> list[str]:
+        """Return the end of what the process printed."""
+        if self._log is None:
+            return []
+        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
 
     @contextmanager
     def page(self, port: int) -> Iterator[str]:
@@ -197,3 +244,18 @@ def master_host(clients: Clients, outputs: LoadOutputs, web_port: int = master.W
     if clients.is_local("ecs"):
         return LocalHost(clients, outputs, web_port)
     return FargateHost(clients, outputs)
+
+
+def last_log_lines(clients: Clients, group: str, since_s: float) -> list[str]:
+    """Return the last lines of a log group since a time, none if they cannot be read."""
+    try:
+        pages = clients.of("logs").get_paginator("filter_log_events")
+        found = [
+            line
+            for page in pages.paginate(logGroupName=group, startTime=int(since_s * 1000))
+            for event in page["events"]
+            for line in str(event["message"]).splitlines()
+        ]
+    except FAILURES:
+        return []
+    return found[-_SHOWN_LINES:]

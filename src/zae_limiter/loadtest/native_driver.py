@@ -1,4 +1,4 @@
-"""Drive a limiter with asyncio, in one process. It costs less per call than Locust.
+"""Drive a limiter with asyncio, in one process. It needs no Locust file.
 
 With a rate, calls are sent on a schedule, whether or not earlier ones have ended, and latencies
 count from the scheduled time. Without a rate, each user sends its next call when the last one has
@@ -196,7 +196,9 @@ async def prepare(limiter: RateLimiter, workload: Workload, *, may_store_limits:
     except NoLimitsInForceError:
         if not may_store_limits:
             raise
-        limits = [Limit.per_second(name, amount * MEMORY_CALLS_PER_S) for name, amount in workload.consume.items()]
+        limits = [
+            Limit.per_second(name, max(1, amount) * MEMORY_CALLS_PER_S) for name, amount in workload.consume.items()
+        ]
         await limiter.set_resource_defaults(workload.resource, limits)
         await limiter.time_until_available(*asked)
 

@@ -129,7 +129,7 @@ class Orchestrator:
             if failure := self._run.failure(worker_id):
                 return LoadTestError(f"no worker starts: {failure.reason}", failure.log_lines)
         reason = (
-            "no worker connects to the master; check that the security group of the master "
-            "admits the workers on port 5557, and that functions can run in the subnets"
+            "no worker connects to the master. Check that its security group admits the workers "
+            "on port 5557, and that functions can run in the subnets"
         )
         return LoadTestError(reason)

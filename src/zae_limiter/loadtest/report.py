@@ -55,8 +55,8 @@ class LoadReport:
 
     @property
     def held(self) -> bool:
-        """Whether no limit broke the promise."""
-        return all(one.verdict is Verdict.HELD for one in self.limits)
+        """Whether limits were checked, and none of them broke the promise."""
+        return bool(self.limits) and all(one.verdict is Verdict.HELD for one in self.limits)
 
     @property
     def judged(self) -> int:

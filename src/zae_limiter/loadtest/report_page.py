@@ -130,8 +130,9 @@ def verdict_card(report: LoadReport) -> str:
     }
     if report.cost is not None and report.cost.usd_per_million_calls is not None:
         facts["USD per million calls"] = f"{report.cost.usd_per_million_calls:.2f}"
-    title = "The promise held" if report.held else "The promise did not hold"
-    about = headline(report).partition(": ")[2]
+    broken = "The promise did not hold" if report.limits else "No limit was checked"
+    title = "The promise held" if report.held else broken
+    about = headline(report).rpartition(": ")[2]
     return (
         f'<section class="card verdict {kind}">\n<div class="top"><div><h2>{title}</h2>'
         f'<p class="sub">{escape(about)}{lines}</p></div>{facts_list(facts)}</div>\n</section>'

@@ -64,7 +64,10 @@ class WorkerLimits:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The content of ``runs/{run_id}/run.json``. ``max_duration_s`` is None if only the duration ends the run."""
+    """The content of ``runs/{run_id}/run.json``. ``max_duration_s`` is None if only the duration ends the run.
+
+    ``spent_usd`` and ``spent_s`` are those of earlier runs of the same tuning.
+    """
 
     run_id: str
     mode: RunMode
@@ -78,6 +81,8 @@ class RunConfig:
     workers: int = 1
     max_usd: float = 5.0
     max_duration_s: int | None = None
+    spent_usd: float = 0.0
+    spent_s: float = 0.0
     connect_within_s: float = CONNECT_WITHIN_S
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +103,7 @@ class RunConfig:
     def ceiling(self) -> Ceiling:
         """What the run may cost and how long it may take; Locust ends it by itself after its duration."""
         longest_s = LONGEST_UI_S if self.mode is RunMode.UI else None
-        return Ceiling(self.max_usd, self.max_duration_s or longest_s)
+        return Ceiling(self.max_usd, self.max_duration_s or longest_s, self.spent_usd, self.spent_s)
 
     def key(self, name: str) -> str:
         """Return the key of one of the run's objects."""
@@ -152,7 +157,8 @@ def check_workers(workers: int, most: int) -> None:
         ValidationError: It allows fewer.
     """
     if workers > most:
-        reason = f"the stack allows at most {most}; raise it with: zae-limiter loadtest deploy --max-workers {workers}"
+        deploy = f"zae-limiter loadtest deploy -n NAME -C DIR --max-workers {workers}"
+        reason = f"the stack allows at most {most}; raise it with: {deploy}"
         raise ValidationError("workers", workers, reason)
 
 

@@ -13,6 +13,7 @@ from zae_limiter.loadtest.run_config import (
     MASTER_ID,
     RESULT_NAME,
     RunConfig,
+    RunMode,
     check_file,
     failure_name,
     progress_name,
@@ -40,9 +41,10 @@ class RunObjects:
         self.config = config
 
     def begin(self) -> None:
-        """Write the configuration, and make it the run that a master executes."""
+        """Write the configuration, and make it the run that a master executes, if it needs one."""
         self._bucket.put_json(run_key(self.config.run_id), self.config.to_dict())
-        self._bucket.put_json(CURRENT_RUN_KEY, {"run_id": self.config.run_id})
+        if self.config.mode is not RunMode.HEADLESS:
+            self._bucket.put_json(CURRENT_RUN_KEY, {"run_id": self.config.run_id})
 
     def report_progress(self, worker_id: str, progress: dict[str, Any]) -> None:
         """Replace what a worker reports."""

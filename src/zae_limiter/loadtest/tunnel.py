@@ -18,6 +18,8 @@ from zae_limiter.loadtest.locust_process import answers
 
 PLUGIN = "session-manager-plugin"
 _DOCUMENT = "AWS-StartPortForwardingSession"
+# As in the task definition.
+_CONTAINER = "master"
 _RESPONSE_VARIABLE = "AWS_SSM_START_SESSION_RESPONSE"
 # Since this version the plugin reads the token from the environment. Arguments can be seen by all users of a machine.
 _READS_ENVIRONMENT = (1, 2, 497, 0)
@@ -51,11 +53,15 @@ class PortForwarding:
 
 
 def target_of(cluster: str, task: Mapping[str, Any]) -> str | None:
-    """Return the name of a task's container in Systems Manager; None while the container starts."""
-    runtime_id = task["containers"][0].get("runtimeId")
-    if runtime_id is None:
+    """Return the name of the master's container in Systems Manager; None while it or its agent starts."""
+    # AWS may add containers to a task, such as one that monitors it.
+    master = next((one for one in task["containers"] if one["name"] == _CONTAINER), None)
+    if master is None or "runtimeId" not in master:
         return None
-    return f"ecs:{cluster}_{str(task['taskArn']).rsplit('/', 1)[-1]}_{runtime_id}"
+    # A session is refused until the agent runs, which starts after the container.
+    if any(agent.get("lastStatus") != "RUNNING" for agent in master.get("managedAgents", [])):
+        return None
+    return f"ecs:{cluster}_{str(task['taskArn']).rsplit('/', 1)[-1]}_{master['runtimeId']}"
 
 
 def plugin_command(
