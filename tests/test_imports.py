@@ -13,6 +13,7 @@ NEEDED_BY_FEW = (
     *(f"zae_limiter.{tree}.{name}" for tree in ("_async", "_sync") for name in ("builder", "deployment")),
     *(f"zae_limiter.{tree}.limiter.{name}" for tree in ("_async", "_sync") for name in ("deferred", "group_commit")),
 )
+FRAMEWORKS = ("aiohttp", "anyio", "django", "fastapi", "flask", "litestar", "rest_framework", "starlette", "werkzeug")
 UNNEEDED = (*NEEDED_ON_AWS, *NEEDED_BY_COMMANDS, *NEEDED_BY_REPORTS, *NEEDED_BY_FEW)
 SYNC_ACQUIRE = """
 with SyncRepository.open("memory://") as repository:
@@ -26,7 +27,17 @@ PROGRAMS = {
     "import of the sync limiter": (IMPORT_SYNC, (*UNNEEDED, "asyncio", "sqlite3", "zae_limiter._async")),
     "import of the async limiter": (IMPORT_ASYNC, (*UNNEEDED, "asyncio", "sqlite3", "zae_limiter._sync")),
     "first sync acquire in memory": (IMPORT_SYNC + SYNC_ACQUIRE, (*UNNEEDED, "asyncio", "sqlite3")),
+    "import of the package": ("import zae_limiter\n", (*UNNEEDED, *FRAMEWORKS, "asyncio", "zae_limiter.web")),
+    "import of the web package": ("import zae_limiter.web\n", (*FRAMEWORKS, *NEEDED_ON_AWS, "asyncio")),
+    "import of the ASGI adapter": ("import zae_limiter.web.asgi\n", FRAMEWORKS),
+    "import of the FastAPI adapter": (
+        "import zae_limiter.web.fastapi\n",
+        tuple(name for name in FRAMEWORKS if name not in ("anyio", "fastapi", "starlette")),
+    ),
 }
+
+ADAPTERS = {"fastapi": ("fastapi", "fastapi")}
+"""The adapters that need a framework, with their extra and the package that is looked for."""
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -38,6 +49,25 @@ def test_program_loads_no_module_that_it_does_not_need(program: str):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert "\n" == done.stdout
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_adapter_without_its_framework_raises_a_named_error(adapter: str):
+    """The error names the command that installs the extra."""
+    extra, package = ADAPTERS[adapter]
+    script = f"""
+import sys
+sys.modules[{package!r}] = None
+from zae_limiter import MissingExtraError
+try:
+    import zae_limiter.web.{adapter}
+except MissingExtraError as error:
+    print(error.extra, error.package, {extra!r} in error.command)
+"""
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert f"{extra} {package} True\n" == done.stdout
 
 
 def test_async_runtime_has_only_names_that_its_modules_define():

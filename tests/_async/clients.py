@@ -38,6 +38,8 @@ class Wrapped:
         self.server_time = table.server_time
         self.now = table.now
         self.log = table.log
+        # Writes of several items in one step would not be counted or made to fail, so each item is written by itself.
+        self.together = None
 
     async def get(self, key, *, consistent=False, until_s=None):
         return await self.table.get(key, consistent=consistent, until_s=until_s)
@@ -92,6 +94,14 @@ class CountingTable(Wrapped):
     async def transact(self, operations, token, *, until_s=None):
         self.calls.append("transact")
         return await super().transact(operations, token, until_s=until_s)
+
+
+class AsynchronousTable(CountingTable):
+    """A table whose writes may be suspended, as those of a server are."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.inline = False
 
 
 class FailingTable(Wrapped):
@@ -149,7 +159,7 @@ async def take(limiter, consume, entity_id="user-1"):
 async def own_level(limiter, entity_id, resource="gpt-4"):
     """Return the level of each limit in an entity's own bucket, without its parent."""
     client = limiter._client
-    own, *_ = await client.levels.all_levels((entity_id, resource), None, client.until_s())
+    own = (await client.levels.all_levels((entity_id, resource), None, client.until_s())).levels[0]
     return {one.name: one.available_milli(client.now()) // 1000 for one in own.levels}
 
 

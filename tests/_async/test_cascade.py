@@ -137,7 +137,7 @@ async def test_warm_cascading_acquire_makes_two_writes(repo_with_children):
 
 
 async def test_entity_recreated_with_another_parent_debits_the_new_parent(repo_with_children, limiter):
-    """A running client notices the change by the version stamp of the bucket."""
+    """A running client notices the change when it finds the bucket of the entity gone, and then uses the new parent."""
     other = RateLimiter(another(repo_with_children))
     async with other.acquire("key-1", "gpt-4", {"rpm": 1}):
         pass
@@ -145,10 +145,11 @@ async def test_entity_recreated_with_another_parent_debits_the_new_parent(repo_w
     await repo_with_children.delete_entity("key-1")
     await repo_with_children.create_entity("key-1", parent_id="project-2", cascade=True)
 
-    async with other.acquire("key-1", "gpt-4", {"rpm": 1}):
-        pass
+    for _ in range(2):
+        async with other.acquire("key-1", "gpt-4", {"rpm": 1}):
+            pass
 
-    assert 9 == (await left(limiter, "project"))["rpm"]
+    assert 8 == (await left(limiter, "project"))["rpm"]
     assert 9 == (await left(limiter, "project-2"))["rpm"]
 
 
@@ -284,7 +285,7 @@ async def test_limit_removed_from_the_parent_during_a_lease_is_not_credited_more
     await lease.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
     await repo_with_children.set_limits("project", [RPM, TPM])
 
-    assert {"rpm": 9, "tpm": 1_000} == await left(limiter, "project")
+    assert {"rpm": 10, "tpm": 1_000} == await left(limiter, "project")
     assert {"rpm": 10, "tpm": 1_000} == await left(limiter, "key-1")
 
 

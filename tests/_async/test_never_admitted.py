@@ -84,6 +84,7 @@ async def test_acquire_above_the_capacity_of_a_parent_names_both_buckets(limiter
 
     assert ["key", "key", "project"] == [status.entity_id for status in error.statuses]
     assert ["project"] == [status.entity_id for status in error.violations]
+    assert str(error).endswith("of limit 'rpm' (10): it can never be admitted for entity 'project'")
     assert {"rpm": 10, "tpm": 6_000} == await limiter.available("key", "gpt-4")
 
 

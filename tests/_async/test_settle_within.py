@@ -83,6 +83,42 @@ async def test_closing_the_repository_writes_what_waits(tmp_path):
     assert [{"rpm": 998, "tpm": 100_000 - 1_500}] * 2 == levels
 
 
+async def test_end_of_an_interval_writes_only_what_has_waited_for_it(stored, clock):
+    """What was added later waits for its own interval, so that a take may still carry it."""
+    limiter, table = counted(stored, settle_within_s=LATER_S)
+    await call(limiter, 500, 700, "user-1")
+    clock.advance(40_000)
+    await call(limiter, 500, 700, "user-2")
+    clock.advance(20_000)
+    table.drain()
+
+    left_s = await limiter._client._write_due()
+
+    assert 40.0 == left_s
+    assert ["write"] == table.drain()
+    clock.advance(40_000)
+    assert await limiter._client._write_due() is None
+    assert ["write"] == table.drain()
+    assert await limiter._client._write_due() is None
+
+
+async def test_timer_continues_after_a_flush(stored, clock):
+    """A program that often asks what is available has one timer, not one for each time."""
+    limiter, table = counted(stored, settle_within_s=LATER_S)
+    await call(limiter, 500, 700)
+    clock.advance(30_000)
+    await limiter.available("user-1", "gpt-4")
+    await call(limiter, 500, 700)
+    clock.advance(30_000)
+    table.drain()
+
+    assert 30.0 == await limiter._client._write_due()
+    assert [] == table.drain()
+    clock.advance(30_000)
+    assert await limiter._client._write_due() is None
+    assert ["write"] == table.drain()
+
+
 async def test_call_that_fails_returns_its_tokens_with_the_next_take(stored):
     """A failed call makes no second write either."""
     limiter, table = counted(stored, settle_within_s=LATER_S)

@@ -262,7 +262,7 @@ async def test_bucket_removal_retries_conflicts_and_raises_after_too_many(repo, 
     with pytest.raises(RateLimiterUnavailable, match="away"):
         await buckets.remove(bucket, 1)
     table.outcomes = [Conflict()] * 16
-    with pytest.raises(RateLimiterUnavailable, match="others kept changing"):
+    with pytest.raises(RateLimiterUnavailable, match="other clients kept changing"):
         await buckets.remove(bucket, 1)
     table.outcomes = [Conflict()]
     assert 2 == await buckets.remove(bucket, 1)

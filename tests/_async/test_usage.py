@@ -2,7 +2,7 @@
 
 import pytest
 
-from zae_limiter import Limit, RateLimiter, UsageSnapshot, UsageSummary, ValidationError
+from zae_limiter import ALL_RESOURCES, Limit, RateLimiter, UsageSnapshot, UsageSummary, ValidationError
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.schema.operations import Delete, Key
 
@@ -222,6 +222,22 @@ async def test_usage_summary_adds_windows_of_one_kind(repo, limiter, clock):
     assert {"rpm": 12} == (await repo.get_usage_summary("user-1", window_type="daily")).total
     assert {"rpm": 3} == (await repo.get_usage_summary("user-1", "gpt-4", start_time=hours[1])).total
     assert UsageSummary(0, {}, {}, None, None) == await repo.get_usage_summary("nobody")
+
+
+@pytest.mark.parametrize("entity_id", ["user-1", None])
+async def test_usage_summary_without_a_resource_counts_no_token_twice(repo, limiter, entity_id):
+    """The bucket across resources counts the same tokens again, so only a summary of it includes them."""
+    await repo.set_limits("user-1", [LIMITS[0], Limit.per_day("spend", 100)], resource=ALL_RESOURCES)
+    for resource in ("gpt-4", "search"):
+        async with limiter.acquire("user-1", resource, {"rpm": 2, "spend": 5}):
+            pass
+
+    each = await repo.get_usage_summary(entity_id)
+    across = await repo.get_usage_summary(entity_id, ALL_RESOURCES)
+    listed, _ = await repo.get_usage_snapshots(entity_id, window_type="hourly")
+    assert (2, {"rpm": 4}) == (each.snapshot_count, each.total)
+    assert (1, {"rpm": 4, "spend": 10}) == (across.snapshot_count, across.total)
+    assert [ALL_RESOURCES, "gpt-4", "search"] == sorted(one.resource for one in listed)
 
 
 @pytest.mark.parametrize(

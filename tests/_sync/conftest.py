@@ -6,7 +6,7 @@ import pytest
 
 from zae_limiter import SyncRateLimiter, SyncRepository
 
-from .clients import SettableClock
+from .clients import AsynchronousTable, SettableClock, another
 
 
 @pytest.fixture
@@ -34,3 +34,9 @@ def repo(url, clock, random):
 @pytest.fixture
 def limiter(repo):
     return SyncRateLimiter(repo)
+
+
+@pytest.fixture(params=["in place", "at the same time"])
+def either_limiter(request, repo):
+    """A limiter that writes in place, or one that sends writes at the same time."""
+    return SyncRateLimiter(repo if request.param == "in place" else another(repo, AsynchronousTable))

@@ -60,7 +60,7 @@ def test_acquire_on_a_locked_file_raises_unavailable_after_the_deadline(limiter,
         with limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
             pass
     took_s = time.monotonic() - began_s
-    told = re.search(r"locked by others for (\d+\.\d) s", str(caught.value))
+    told = re.search(r"locked by another program for (\d+\.\d) s", str(caught.value))
 
     assert took_s >= DEADLINE_S
     assert float(told[1]) <= took_s + 0.05

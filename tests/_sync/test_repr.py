@@ -2,7 +2,17 @@
 
 import pytest
 
-from zae_limiter import SyncLease, Limit, SyncRateLimiter, RateLimitExceeded, SyncRepository, SyncRepositoryBuilder
+from zae_limiter import (
+    CsvFormatter,
+    SyncLease,
+    Limit,
+    SyncRateLimiter,
+    RateLimitExceeded,
+    SyncRepository,
+    SyncRepositoryBuilder,
+    SystemClock,
+    TableFormatter,
+)
 
 KIND, LEASE, LIMITER, BUILDER = SyncRepository.__name__, SyncLease.__name__, SyncRateLimiter.__name__, SyncRepositoryBuilder.__name__
 LIMITS = [Limit.per_minute("rpm", 60)]
@@ -82,3 +92,9 @@ def test_deprecated_repository_shows_whether_it_is_open_and_no_secrets():
     assert f"{LIMITER}({unopened[0]})" == unopened[1]
     assert f"<{LEASE} of 'user-1', 'gpt-4': not entered>" == unopened[2]
     assert f"{KIND}('{SHOWN}', closed)" == repr(limiter.repository)
+
+
+@pytest.mark.parametrize("kind", [CsvFormatter, SystemClock, TableFormatter])
+def test_object_without_a_state_shows_its_name(kind):
+    """An address in memory would tell a reader nothing."""
+    assert f"{kind.__name__}()" == repr(kind())

@@ -262,7 +262,7 @@ def test_bucket_removal_retries_conflicts_and_raises_after_too_many(repo, limite
     with pytest.raises(RateLimiterUnavailable, match="away"):
         buckets.remove(bucket, 1)
     table.outcomes = [Conflict()] * 16
-    with pytest.raises(RateLimiterUnavailable, match="others kept changing"):
+    with pytest.raises(RateLimiterUnavailable, match="other clients kept changing"):
         buckets.remove(bucket, 1)
     table.outcomes = [Conflict()]
     assert 2 == buckets.remove(bucket, 1)

@@ -30,6 +30,7 @@ class InterruptedTable(Wrapped):
     def __init__(self, table):
         super().__init__(table)
         self.log = self
+        self.together = None
         self.left = 10**9
         self.between = None
 

@@ -11,7 +11,16 @@ from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key, Operation, Put, Query
 from zae_limiter.tables.dynamodb.codec import encode_item
 from zae_limiter.tables.memory import MemoryTable
-from zae_limiter_aggregator.apply import ApplyContext, Ask, Pause, Read, TableAnswer, TableDialogue, Transaction, drive
+from zae_limiter_aggregator.apply import (
+    ApplyContext,
+    Pause,
+    Read,
+    TableAnswer,
+    TableDialogue,
+    TableRequest,
+    Transaction,
+    drive,
+)
 from zae_limiter_aggregator.records import BucketChange
 
 T = TypeVar("T")
@@ -30,15 +39,15 @@ def namespace(status: NamespaceStatus = NamespaceStatus.ACTIVE, namespace_id: st
 class SimulatedTable:
     """A table and its time. ``before`` is called with every request before it is answered."""
 
-    def __init__(self, now_ms: int = START_MS, before: Callable[[Ask], None] | None = None) -> None:
+    def __init__(self, now_ms: int = START_MS, before: Callable[[TableRequest], None] | None = None) -> None:
         self.table = MemoryTable()
         self.table.write(namespace())
         self.now_ms = now_ms
         self.before = before
-        self.asked: list[Ask] = []
+        self.asked: list[TableRequest] = []
         self.context = ApplyContext(count(1), lambda: (self.now_ms, self.now_ms))
 
-    def answer(self, ask: Ask) -> TableAnswer:
+    def answer(self, ask: TableRequest) -> TableAnswer:
         """Carry out a request and return its answer."""
         self.asked.append(ask)
         if self.before is not None:

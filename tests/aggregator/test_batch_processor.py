@@ -19,7 +19,7 @@ from zae_limiter.core.version import VersionRecord
 from zae_limiter.schema import audit_item, usage_item, version_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Key, Put, Update
-from zae_limiter_aggregator.apply import Ask, Read, TableAnswer, TableDialogue, Transaction
+from zae_limiter_aggregator.apply import Read, TableAnswer, TableDialogue, TableRequest, Transaction
 from zae_limiter_aggregator.batch_processor import BatchReport, Worker
 from zae_limiter_aggregator.plan import Rules
 from zae_limiter_aggregator.records import ExpiredEvent
@@ -36,13 +36,13 @@ class RefusingTable:
 
     def __init__(self, simulated: SimulatedTable) -> None:
         self.simulated = simulated
-        self.trouble: Callable[[Ask], TableAnswer | None] = lambda ask: None
+        self.trouble: Callable[[TableRequest], TableAnswer | None] = lambda ask: None
 
     def now(self) -> TimeBounds:
         return self.simulated.now_ms, self.simulated.now_ms
 
     def run(self, dialogue: TableDialogue[T], in_time: Callable[[], bool]) -> T:
-        def answer(ask: Ask) -> TableAnswer:
+        def answer(ask: TableRequest) -> TableAnswer:
             if not in_time():
                 raise RateLimiterUnavailable(TimeoutError("late"))
             trouble = self.trouble(ask)
@@ -161,7 +161,7 @@ def test_a_failed_batch_is_delivered_again_from_its_first_failed_record():
         scenario.use(entity, 1)
     first = next(one for one in scenario.stream.records if "user-1" in one["dynamodb"]["Keys"]["PK"]["S"])
 
-    def refuse(ask: Ask) -> TableAnswer | None:
+    def refuse(ask: TableRequest) -> TableAnswer | None:
         if isinstance(ask, Read | Transaction) and any("ENTITY#user-1" in key for key in keys_of(ask)):
             return Throttled() if isinstance(ask, Transaction) else None
         return None
@@ -222,7 +222,7 @@ def test_a_batch_on_an_unavailable_table_is_delivered_again():
     scenario = Scenario()
     scenario.use("user-1", 5)
 
-    def unavailable(ask: Ask) -> TableAnswer | None:
+    def unavailable(ask: TableRequest) -> TableAnswer | None:
         raise RateLimiterUnavailable(ConnectionError("unavailable"))
 
     scenario.table.trouble = unavailable
@@ -237,7 +237,7 @@ def test_an_unexpected_error_in_one_effect_stops_no_other():
     scenario.use("user-1", 5)
     event = scenario.expire(1)
 
-    def break_down(ask: Ask) -> TableAnswer | None:
+    def break_down(ask: TableRequest) -> TableAnswer | None:
         if isinstance(ask, Read) and ask.keys == (version_item.key(),):
             return None
         raise ZeroDivisionError
@@ -330,7 +330,7 @@ def test_a_failed_split_is_not_delivered_again(trouble: TableAnswer | None):
         scenario.use("user-1", 900, writes=900)
         scenario.simulated.now_ms += 1_000
 
-    def refuse(ask: Ask) -> TableAnswer | None:
+    def refuse(ask: TableRequest) -> TableAnswer | None:
         if isinstance(ask, Transaction) and ask.token.startswith("split"):
             if trouble is None:
                 raise ZeroDivisionError

@@ -29,11 +29,11 @@ from zae_limiter.tables.dynamodb.requests import Calls
 from zae_limiter.tables.dynamodb.signing import Credentials, Endpoint
 from zae_limiter_aggregator.apply import (
     ApplyContext,
-    Ask,
     Pause,
     Read,
     TableAnswer,
     TableDialogue,
+    TableRequest,
     Transaction,
     count,
     merge,
@@ -110,7 +110,7 @@ def always() -> bool:
     return True
 
 
-def ask(table: AggregatorTable, asked: Ask) -> Any:
+def ask(table: AggregatorTable, asked: TableRequest) -> Any:
     """Return the answer to one request."""
 
     def dialogue() -> TableDialogue[TableAnswer]:

@@ -15,12 +15,12 @@ from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import namespace_item, usage_item
 from zae_limiter.schema.operations import Delete, Key, Update
 from zae_limiter_aggregator.apply import (
-    Ask,
     Counted,
     Pause,
     Read,
     TableAnswer,
     TableDialogue,
+    TableRequest,
     Transaction,
     count,
     drive,
@@ -85,7 +85,7 @@ def test_lost_answers_and_throttled_writes_are_counted_once(
     simulated = SimulatedTable()
     troubles = data.draw(st.lists(st.sampled_from(["kept", "lost", "never", "throttled", "conflict"]), max_size=12))
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         trouble = troubles.pop() if troubles and not isinstance(ask, Read | Pause) else "kept"
         if trouble in ("kept", "lost"):
             answered = simulated.answer(ask)
@@ -172,7 +172,7 @@ def test_a_purged_namespace_gets_no_snapshots(rules: Rules, status: NamespaceSta
         deliver(simulated, [change(1, BUCKETS[0], 0, 5)], rules)
     steps = 0
 
-    def purge(_: Ask) -> None:
+    def purge(_: TableRequest) -> None:
         nonlocal steps
         steps += 1
         if steps == after:
@@ -194,7 +194,7 @@ def test_a_namespace_that_is_not_found_is_read_again_consistently():
     simulated = SimulatedTable()
     (group,) = first_two()
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         answered = simulated.answer(ask)
         if isinstance(ask, Read) and not ask.consistent:
             return [None] * len(ask.keys)
@@ -221,7 +221,7 @@ def test_counting_on_an_unavailable_table_leaves_the_rest():
     (group,) = grouped([change(2, BUCKETS[0], 0, 6)])
     unavailable = Unavailable(ConnectionError("unavailable"), ambiguous=False)
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         return unavailable if isinstance(ask, Update) and "#2024-01-01" == ask.key.sk[-11:] else simulated.answer(ask)
 
     counted = drive(count(group, APART, simulated.context), answer)
@@ -239,7 +239,7 @@ def test_counting_that_is_always_refused_gives_up(outcome: TableAnswer):
     simulated = SimulatedTable()
     (group,) = first_two()
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         return outcome if isinstance(ask, Transaction) else simulated.answer(ask)
 
     counted = drive(count(group, APART, simulated.context), answer)
@@ -276,7 +276,7 @@ def test_a_new_shard_does_not_create_a_purged_snapshot_again():
     simulated = SimulatedTable()
     deliver(simulated, [change(1, BUCKETS[0], 0, 5)], APART)
 
-    def purge(ask: Ask) -> None:
+    def purge(ask: TableRequest) -> None:
         if isinstance(ask, Update) and simulated.usage():
             simulated.table.write(namespace(NamespaceStatus.PURGING))
             simulated.table.batch_delete([Key(f"{NAMESPACE_ID}/ENTITY#user-1", sk) for _, sk in simulated.usage()])
@@ -294,7 +294,7 @@ def test_a_refused_write_is_read_again_consistently():
     (group,) = first_two()
     troubles = [Throttled(), Cancelled((None,) * 4)]
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         if isinstance(ask, Transaction) and troubles:
             simulated.asked.append(ask)
             return troubles.pop(0)

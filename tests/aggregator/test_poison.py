@@ -90,7 +90,7 @@ def test_a_forged_shard_count_is_skipped() -> None:
         *({f"b_{name}_tc": 5} for name in ("PK", "ttl", "s_1", "total_events", "~rpm", "a b", "é", "x" * 65, "")),
         *(
             {"PK": f"{HOSTILE}/BUCKET#{rest}"}
-            for rest in ("a#b#64", "a#b#007", f"a#b#{'1' * 1500}", "a#_all_#0", "a#b")
+            for rest in ("a#b#64", "a#b#007", f"a#b#{'1' * 1500}", "a#_default_#0", "a#b")
         ),
         {"PK": f"{HOSTILE}/BUCKET#mallory#gpt-4#1"},
     ],

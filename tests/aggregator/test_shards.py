@@ -16,7 +16,7 @@ from zae_limiter.core.sharding import Gauge, is_complete
 from zae_limiter.schema.bucket_item import counts_of
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Update
-from zae_limiter_aggregator.apply import Ask, Pause, Read, TableAnswer, Transaction, drive, merge, split
+from zae_limiter_aggregator.apply import Pause, Read, TableAnswer, TableRequest, Transaction, drive, merge, split
 from zae_limiter_aggregator.plan import Merge, Rules, Split
 from zae_limiter_aggregator.write_rates import Watch
 
@@ -102,7 +102,7 @@ def test_a_split_of_a_constantly_written_shard_succeeds_eventually() -> None:
     simulated = staged([])
     taken = iter([5_000, 7_000])
 
-    def take(ask: Ask) -> None:
+    def take(ask: TableRequest) -> None:
         if isinstance(ask, Transaction) and (amount := next(taken, 0)):
             key = ask.operations[0].key
             simulated.table.write(Update(key, add={"b_rpm_tk": -amount - 990_000 * (amount == 5_000)}))
@@ -121,7 +121,7 @@ def test_a_split_that_fails_is_left_to_the_next_batch(trouble: TableAnswer) -> N
     simulated = staged([])
     before = simulated.buckets()
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         return trouble if isinstance(ask, Transaction) else simulated.answer(ask)
 
     assert not drive(split(Split(WHOLE, 1), simulated.context), answer)
@@ -132,7 +132,7 @@ def test_a_split_with_a_lost_answer_is_not_applied_twice() -> None:
     """The shard already has its new count."""
     simulated = staged([])
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         answered = simulated.answer(ask)
         return Unavailable(ConnectionError("lost"), ambiguous=True) if isinstance(ask, Transaction) else answered
 
@@ -200,7 +200,7 @@ def test_a_merge_uses_the_current_content_of_the_shards() -> None:
     before = totals(simulated)[0]
     taken = iter([5_000])
 
-    def take(ask: Ask) -> None:
+    def take(ask: TableRequest) -> None:
         if isinstance(ask, Transaction) and (amount := next(taken, 0)):
             simulated.table.write(Update(ask.operations[1].key, add={"b_rpm_tk": -amount}))
 
@@ -216,7 +216,7 @@ def test_a_merge_that_fails_is_left_for_later() -> None:
     simulated = staged([0])
     before = simulated.buckets()
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         return Throttled() if isinstance(ask, Transaction) else simulated.answer(ask)
 
     surveyed = drive(merge(Merge(WHOLE, 2, calm_for(simulated, 3 * MINUTE_MS)), RULES, simulated.context), answer)
@@ -258,7 +258,7 @@ def test_pauses_between_attempts_are_short() -> None:
     """Lambda is billed by time."""
     simulated = staged([])
 
-    def answer(ask: Ask) -> TableAnswer:
+    def answer(ask: TableRequest) -> TableAnswer:
         return Throttled() if isinstance(ask, Transaction) else simulated.answer(ask)
 
     drive(split(Split(WHOLE, 1), simulated.context), answer)

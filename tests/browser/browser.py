@@ -53,11 +53,7 @@ DESKTOP = Screen(1280, 900, mobile=False)
 def missing() -> str | None:
     """Return why there is no browser, or None."""
     absent = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
-    return (
-        f"no {' and no '.join(absent)}; tools/browser.sh installs them where apt-get is and you are root"
-        if absent
-        else None
-    )
+    return f"no {' and no '.join(absent)}; as root, tools/browser.sh installs them with apt-get" if absent else None
 
 
 class Browser:

@@ -20,6 +20,12 @@ DIAGRAMS = {
     for source in sorted(DOCS.rglob("*.md"))
     if (count := source.read_text().count("```mermaid\n"))
 }
+TABLES_ARE_IN_BOXES = "!document.querySelector('article :not(.md-typeset__table) > table:not([class])')"
+WIDE_TABLES = """
+    return [...document.querySelectorAll("article .md-typeset__scrollwrap")]
+        .filter((box) => box.scrollWidth > box.clientWidth)
+        .map((box) => box.innerText.split("\\n")[0]);
+"""
 DRAWN = [
     *((page, count, "desktop") for page, count in DIAGRAMS.items()),
     (WITH_DIAGRAM, DIAGRAMS[WITH_DIAGRAM], "phone"),
@@ -60,6 +66,19 @@ def test_site_page_fits_the_screen_and_requests_nothing_outside(browser, site, p
     assert [] == browser.overflow()
     assert [] == browser.console_errors()
     assert [] == browser.outside_requests()
+
+
+def test_site_tables_on_a_desktop_show_all_columns(browser, site):
+    """On a phone, a wide table scrolls in its own box. On a desktop that hides a column for no reason."""
+    cut_off = {}
+    for source in [*DOCS.glob("*.md"), *DOCS.glob("guide/*.md"), *DOCS.glob("operations/*.md")]:
+        page = source.relative_to(DOCS).with_suffix("").as_posix().removesuffix("index")
+        browser.open(f"{site}{page}", DESKTOP)
+        browser.wait_until(TABLES_ARE_IN_BOXES)
+        if wide := browser.run(WIDE_TABLES):
+            cut_off[page] = wide
+
+    assert {} == cut_off
 
 
 @pytest.mark.skipif(not MERMAID.exists(), reason="no Mermaid; tools/diagrams.sh fetches it where npm is")

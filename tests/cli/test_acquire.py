@@ -39,6 +39,7 @@ class TestAdmitted:
             "consumed": {"rpd": 1},
             "available": {"rpd": 99},
             "degraded": False,
+            "also": [],
         } == json.loads(done.stdout)
         assert 1 == done.stdout.count("\n")
 
@@ -83,7 +84,8 @@ class TestRejected:
         done = run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:100/d")
         took_s = time.monotonic() - began_s
 
-        line = r"rate limit exceeded: rpd of user-1: 0 of 100 available, 1 requested; retry after (\d+(?:\.\d+)?) s\n"
+        short = "rate limit exceeded: rpd of user-1 for gpt-4: 0 of 100 available, 1 requested"
+        line = rf"{short}; retry after (\d+(?:\.\d+)?) s\n"
         assert "" == done.stdout
         assert 864 - took_s - MILLITOKEN * 864 <= float(re.fullmatch(line, done.stderr)[1]) <= 864
 
@@ -95,7 +97,30 @@ class TestRejected:
         run("entity", "set-limits", "key-1", "-l", "rpd:100/d")
         done = [run("acquire", "key-1", "gpt-4", "-c", "rpd:1") for _ in range(2)][-1]
 
-        assert done.stderr.startswith("rate limit exceeded: rpd of project-1: 0 of 1 available, 1 requested; retry")
+        assert done.stderr.startswith("rate limit exceeded: rpd of project-1 for gpt-4: 0 of 1 available, 1 requested;")
+
+    def test_a_rejected_acquire_names_limits_across_resources(self, run):
+        """The name of their bucket is not a resource that the caller knows."""
+        run("entity", "set-limits", "key-1", "--all-resources", "-l", "rpd:1/d")
+        done = [run("acquire", "key-1", one, "-c", "rpd:1") for one in ("gpt-4", "search")][-1]
+        never = run("acquire", "key-1", "gpt-4", "-c", "rpd:2")
+
+        assert done.stderr.startswith("rate limit exceeded: rpd of key-1 across resources: 0 of 1 available,")
+        assert "never admitted: 2 requested, but the capacity of rpd of key-1 across resources is 1\n" in never.stderr
+
+    def test_a_rejected_acquire_with_json_lists_every_bucket(self, run):
+        """Each has the status of all its limits; `limits` has them in one list."""
+        run("entity", "create", "project-1")
+        run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+        run("resource", "set-defaults", "gpt-4", "-l", "rpd:1/d")
+        run("entity", "set-limits", "key-1", "--all-resources", "-l", "rpd:100/d")
+        done = [run("acquire", "key-1", "gpt-4", "-c", "rpd:1", "--json") for _ in range(2)][-1]
+        printed = json.loads(done.stdout)
+
+        assert {("key-1", "gpt-4"), ("key-1", "_all_"), ("project-1", "gpt-4")} == {
+            (one["entity_id"], one["resource"]) for one in printed["buckets"]
+        }
+        assert printed["limits"] == [limit for one in printed["buckets"] for limit in one["limits"]]
 
     def test_a_rejected_acquire_with_json_prints_the_error_details(self, run):
         """The exit code and the line on stderr stay the same; all data of the error is on stdout."""
@@ -120,6 +145,87 @@ class TestRejected:
         assert time.monotonic() - started < 20
 
 
+class TestAlso:
+    TAKE = ("acquire", "user-1", "gpt-4", "-c", "rpd:1", "--also", "tool", "search", "rpd:3,tpd:1k")
+
+    @pytest.fixture
+    def limited(self, run):
+        """Limits for every entity and resource, and fewer requests for search."""
+        run("system", "set-defaults", "-l", "rpd:100/d", "-l", "tpd:2000/d")
+        run("resource", "set-defaults", "search", "-l", "rpd:5/d", "-l", "tpd:2000/d")
+        return run
+
+    def test_acquire_takes_for_several_entities_and_resources(self, limited):
+        """The table names what was taken from whom."""
+        done = limited(*self.TAKE)
+
+        assert [
+            "ENTITY  RESOURCE  LIMIT  TAKEN  LEFT",
+            "user-1  gpt-4     rpd        1    99",
+            "user-1  gpt-4     tpd        0  2000",
+            "tool    search    rpd        3     2",
+            "tool    search    tpd     1000  1000",
+        ] == done.stdout.splitlines()
+
+    def test_acquire_json_has_a_part_for_each_other_request(self, limited):
+        """They are in the order of the options."""
+        printed = json.loads(limited(*self.TAKE, "--also", "user-2", "gpt-4", "rpd:2", "--json").stdout)
+
+        other = {"entity_id": "user-2", "resource": "gpt-4", "consumed": {"rpd": 2}}
+        assert ({"rpd": 1}, "tool") == (printed["consumed"], printed["also"][0]["entity_id"])
+        assert other | {"available": {"rpd": 98, "tpd": 2000}} == printed["also"][1]
+
+    def test_acquire_takes_nothing_if_one_of_several_requests_is_rejected(self, limited):
+        """The line names the bucket that refused."""
+        codes = [limited(*self.TAKE).exit_code for _ in range(2)]
+        done = limited(*self.TAKE)
+        left = limited("available", "user-1", "gpt-4", "--json")
+
+        assert [0, 75] == codes
+        assert done.stderr.startswith("rate limit exceeded: rpd of tool for search: 2 of 5 available, 3 requested;")
+        assert {"rpd": 99, "tpd": 2000} == json.loads(left.stdout)["available"]
+
+    @pytest.mark.parametrize(
+        ("also", "words"),
+        [
+            (("tool", "search", "rpd"), "'--also': 'rpd': must be NAME:AMOUNT, such as rpm:1 or tpm:1.5k"),
+            (("tool", "search", "rpd:1,"), "'--also': '': must be NAME:AMOUNT"),
+            (("tool", "search", "rpd:1,rpd:2"), "'--also': 'rpd': appears twice; pass each limit once"),
+            (("tool", "search"), "Option '--also' requires 3 arguments"),
+            (("a b", "search", "rpd:1"), "an entity id starts with"),
+        ],
+    )
+    def test_acquire_with_an_invalid_other_request_takes_nothing(self, limited, also, words):
+        """One line names the mistake."""
+        done = limited("acquire", "user-1", "gpt-4", "-c", "rpd:1", "--also", *also)
+
+        assert (2, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert words in done.stderr
+
+
+class TestBlocked:
+    def test_acquire_of_a_blocked_entity_exits_with_77_and_the_reason(self, run):
+        """The line says who is blocked, until when and why, and how to end it; a wait would not help."""
+        run("entity", "create", "project-1")
+        run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+        run("entity", "block", "project-1", "-r", "gpt-4", "--reason", "a\x1b[2Jb", "--until", "2999-12-01")
+        done = run("acquire", "key-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:5/d", "--wait", "4000")
+
+        line = "blocked: project-1 for gpt-4 until 2999-12-01 00:00:00 UTC: a\\x1b[2Jb; unblock it: zae-limiter"
+        assert (77, "", 1) == (done.exit_code, done.stdout, done.stderr.count("\n"))
+        assert f"{line} entity unblock project-1 --resource gpt-4\n" == done.stderr
+
+    def test_acquire_of_a_blocked_entity_with_json_prints_the_error_details(self, run):
+        """The exit code and the line on stderr stay the same."""
+        run("entity", "create", "user-1")
+        run("entity", "block", "user-1", "--reason", "unpaid invoice")
+        done = run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:5/d", "--json")
+
+        facts = {"acquired": False, "error": "entity_blocked", "message": done.stderr.strip()}
+        block = {"entity_id": "user-1", "resource": None, "reason": "unpaid invoice", "until": None}
+        assert (77, facts | block) == (done.exit_code, json.loads(done.stdout))
+
+
 class TestInvalidArguments:
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -135,7 +241,7 @@ class TestInvalidArguments:
             (("u", "r", "-c", "rpm:-1", "-l", "rpm:5"), "-1"),
             (
                 ("u", "r", "-c", "rpm:6", "-l", "rpm:5"),
-                "never admitted: 6 of rpm requested for u, but the capacity is 5",
+                "never admitted: 6 requested, but the capacity of rpm of u for r is 5",
             ),
             (("u", "r", "-c", "tpm:1", "-l", "rpm:5"), "'tpm'"),
             (("u#1", "r", "-c", "rpm:1", "-l", "rpm:5"), "'u#1': an entity id starts with"),
@@ -177,7 +283,9 @@ class TestInAShell:
             done = shell(*ONE_AN_HOUR)
 
         assert (69, "") == (done.returncode, done.stdout)
-        line = r"Error: the store is unavailable: the file was locked by others for \d+\.\d s\. Retry later\.\n"
+        line = (
+            r"Error: the store is unavailable: the file was locked by another program for \d+\.\d s\. Retry later\.\n"
+        )
         assert re.fullmatch(line, done.stderr)
 
     def test_acquire_on_an_unusable_file_exits_with_69(self, shell, database):
@@ -196,3 +304,13 @@ class TestInAShell:
 
         assert (0, "LIMIT  TAKEN  LEFT\nrph        1     ?\n") == (done.returncode, done.stdout)
         assert "Store unavailable; request allowed without limiting, because on_unavailable is 'allow'\n" == done.stderr
+
+    def test_acquire_of_several_requests_while_the_store_is_unavailable_shows_all(self, shell, database):
+        """What is left of them is unknown."""
+        shell("system", "set-defaults", "-l", "rph:1/h", "--on-unavailable", "allow")
+        with locked(database):
+            done = shell("acquire", "user-1", "gpt-4", "-c", "rph:1", "--also", "tool", "search", "rph:1")
+
+        assert ["user-1  gpt-4     rph        1     ?", "tool    search    rph        1     ?"] == (
+            done.stdout.splitlines()[1:]
+        )

@@ -28,7 +28,40 @@ class TestAvailable:
 
         limit = {"name": "rpd", "capacity": 100, "refill_amount": 100, "refill_period_seconds": 86400}
         facts = {"entity_id": "user-1", "resource": "gpt-4", "available": {"rpd": 100}, "limits": [limit]}
-        assert facts == json.loads(done.stdout)
+        assert facts | {"blocked": None} == json.loads(done.stdout)
+
+    def test_available_of_a_blocked_entity_says_that_it_is_blocked(self, run):
+        """Nothing is left, also of a child. The command itself succeeds."""
+        run("entity", "create", "project-1")
+        run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+        run("entity", "block", "project-1", "--reason", "unpaid invoice")
+        show = ("available", "key-1", "gpt-4", "-l", "rpd:100/d")
+        done, facts = run(*show), json.loads(run(*show, "--json").stdout)
+
+        blocked = (
+            "blocked: project-1 for all resources: unpaid invoice; unblock it: zae-limiter entity unblock project-1"
+        )
+        assert (0, ["rpd            0       100  100 per day", blocked]) == (
+            done.exit_code,
+            done.stdout.splitlines()[1:],
+        )
+        assert ("project-1", blocked) == (facts["blocked"]["entity_id"], facts["blocked"]["message"])
+
+    def test_available_without_tokens_is_not_blocked(self, run):
+        """An empty bucket refills; a block does not."""
+        run("acquire", "user-1", "gpt-4", "-c", "rpd:1", "-l", "rpd:1/d")
+        done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d")
+
+        assert ["rpd            0         1  1 per day"] == done.stdout.splitlines()[1:]
+
+    def test_available_shows_limits_across_resources(self, run):
+        """What is left is the smallest amount of all buckets."""
+        run("resource", "set-defaults", "gpt-4", "-l", "rpd:100/d")
+        run("entity", "set-limits", "key-1", "--all-resources", "-l", "rpd:60/d", "-l", "spend:7/d")
+        done = run("available", "key-1", "gpt-4")
+
+        lines = ["rpd           60       100  100 per day", "spend          7         7  7 per day"]
+        assert lines == done.stdout.splitlines()[1:]
 
     def test_available_takes_no_tokens(self, run):
         """Repeated calls show the same balance."""
@@ -55,7 +88,7 @@ class TestStoreLocation:
         done = run("available", "user-1", "gpt-4", "-l", "rpd:1/d", "--json")
 
         file = tmp_path / "zae-limiter" / "limiter.db"
-        assert f"Using {file} (choose another with --name or --url)\n" == made.stderr
+        assert f"Using {file} (--url selects another)\n" == made.stderr
         assert made.stderr == done.stderr
         assert {"rpd": 1} == json.loads(done.stdout)["available"]
 

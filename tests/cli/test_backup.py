@@ -159,7 +159,7 @@ def test_backup_announces_the_default_file(run, file, tmp_path, monkeypatch):
     run("system", "set-defaults", "-l", "rpm:5")
     saved = run("backup", str(file))
 
-    assert (0, True) == (saved.exit_code, "zae-limiter/limiter.db (choose another" in saved.stderr)
+    assert (0, True) == (saved.exit_code, "zae-limiter/limiter.db (--url selects another" in saved.stderr)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")

@@ -10,6 +10,8 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -30,7 +32,7 @@ from zae_limiter.cli.demo.reports import (
     Took,
 )
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
-from zae_limiter.cli.demo.show import STEPS
+from zae_limiter.cli.demo.show import STEPS, start_processes
 from zae_limiter.cli.demo.steps import stream_into_debt, wait_for_retry_after
 from zae_limiter.cli.demo.stored import prepare
 from zae_limiter.cli.demo.summary import ASCII_MARKS, MARKS, NEXT_COMMANDS, summary_lines
@@ -168,6 +170,21 @@ class TestViews:
         assert "demo-key-2b" in shown
         assert f"{ASCII_MARKS[StepState.RUNNING]} share" in without_codes(shown)
 
+    @pytest.mark.parametrize(("width", "height"), [(79, 24), (80, 23)])
+    def test_demo_live_view_in_a_small_terminal_names_the_size_that_shows_everything(self, width, height):
+        """Otherwise a viewer does not know that something is cut off."""
+        lines = screen(drawing(FRAME, 0), width, height)
+
+        assert "A terminal of 80x24 shows everything." == lines[2].rstrip()
+
+    def test_demo_summary_in_a_narrow_terminal_is_complete(self):
+        """The terminal wraps the lines, so that commands can be copied."""
+        console = Console(file=io.StringIO(), width=40, color_system=None)
+        with console.capture() as captured:
+            console.print(summary_drawing(report_with(0.998), MARKS), soft_wrap=True)
+
+        assert summary_lines(report_with(0.998)) == captured.get().splitlines()
+
     def test_demo_bars_show_the_balance_without_colours(self):
         """Full, partial and empty; a debt is shown as empty."""
         rows = [line for line in screen(drawing(FRAME, 0)) if line.strip().startswith("demo-")]
@@ -238,7 +255,8 @@ class TestViews:
         monkeypatch.setattr("sys.prefix", str(prefix))
         lines = summary_lines(report_with(0.998), activate=activate_command())
 
-        assert f"Try next, after . {shown.format(prefix)}:" == lines[-4]
+        assert ["Try next:", f"  . {shown.format(prefix)}", f"  {NEXT_COMMANDS[0]}"] == lines[-5:-2]
+        assert len(lines) < 24
 
     def test_demo_summary_names_no_environment_if_the_command_is_on_the_path(self, tmp_path, monkeypatch):
         """The commands work as they are."""
@@ -338,6 +356,31 @@ class TestProcesses:
         completed = [report for report in reports if isinstance(report, Adjusted | GaveBack)]
         assert InForce(180_000) == reports[0]
         assert len([report for report in reports if isinstance(report, Took)]) == len(completed)
+
+    @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs the process list of Linux")
+    @pytest.mark.parametrize("interrupted_at", ["Starting process 3 of 4", "0 of 4 processes are ready"])
+    async def test_demo_interrupted_during_set_up_leaves_no_process(self, tmp_path, interrupted_at):
+        """A process that survived would create the file again after the demo has removed it."""
+        path = str(tmp_path / "shared.db")
+
+        def say(text):
+            if text == interrupted_at:
+                raise KeyboardInterrupt
+
+        async with await Repository.open(f"sqlite:///{path}") as repository:
+            await prepare(repository)
+            with pytest.raises(KeyboardInterrupt):
+                async with contextlib.AsyncExitStack() as closing:
+                    await start_processes(path, 7, say, closing)
+
+        assert [] == [command for command in command_lines() if path in command]
+
+
+def command_lines() -> Iterator[str]:
+    """The commands of all processes; empty for one that has ended."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_bytes().decode(errors="replace")
 
 
 @pytest.fixture(scope="module")
@@ -444,4 +487,4 @@ class TestRun:
         outcomes = [run(*shlex.split(command)[1:]) for command in NEXT_COMMANDS]
 
         assert [0, 0, 0] == [outcome.exit_code for outcome in outcomes]
-        assert "user-1" in outcomes[-1].stdout + outcomes[0].stdout
+        assert "alice" in outcomes[-1].stdout + outcomes[0].stdout

@@ -14,9 +14,12 @@ class TestCreate:
         arguments = ("--parent", "project-1", "--cascade", "--display-name", "Jobs", "--metadata", "tier=gold=1")
         made = printed_json(run("entity", "create", "key-1", *arguments, "--json"))
 
+        shown = printed_json(run("entity", "show", "key-1", "--json"))
         facts = {"id": "key-1", "name": "Jobs", "parent_id": "project-1", "cascade": True}
-        assert facts | {"metadata": {"tier": "gold=1"}, "created_at": made["created_at"]} == made
-        assert made == printed_json(run("entity", "show", "key-1", "--json"))
+        others = {"cascade_resources": None, "blocks": [], "bypass": False}
+        assert facts | others | {"metadata": {"tier": "gold=1"}, "created_at": made["created_at"]} == made
+        assert ["project-1"] == [one["id"] for one in shown.pop("ancestors")]
+        assert made == shown
 
     def test_entity_show_omits_facts_that_are_not_set(self, run):
         """Every known fact has a line; unknown facts have none."""
@@ -31,6 +34,18 @@ class TestCreate:
             "cascade        no",
             "metadata tier  gold",
         ] == child[1:5]
+
+    def test_metadata_from_json_has_numbers_lists_and_objects(self, run):
+        """Text from --metadata is added to it, and takes precedence."""
+        given = '{"discount": 0.1, "plan": {"seats": [1, null, true, "é"]}, "tier": 1}'
+        made = printed_json(
+            run("entity", "create", "user-1", "--metadata-json", given, "--metadata", "tier=gold", "--json")
+        )
+        shown = run("entity", "show", "user-1").stdout
+
+        assert {"discount": 0.1, "plan": {"seats": [1, None, True, "é"]}, "tier": "gold"} == made["metadata"]
+        assert 'metadata plan      {"seats": [1, null, true, "é"]}\n' in shown
+        assert "metadata discount  0.1\n" in shown
 
     def test_entity_names_with_control_characters_are_escaped(self, run):
         """Characters that a terminal would interpret are printed as escapes."""
@@ -48,7 +63,12 @@ class TestCreate:
                 "there is no entity 'absent'; create it: zae-limiter entity create absent",
             ),
             (("key-1", "--cascade"), 2, "--cascade requires --parent"),
+            (("key-1", "--parent", "project-1", "--cascade-resource", "a"), 2, "--cascade-resource requires --cascade"),
             (("key-1", "--metadata", "gold"), 2, "must be KEY=VALUE, such as tier=gold"),
+            (("key-1", "--metadata-json", "{'a': 1}"), 2, "must be a JSON object, such as"),
+            (("key-1", "--metadata-json", "[1]"), 2, "must be a JSON object, such as"),
+            (("key-1", "--metadata-json", "[" * 100_000), 2, "must be a JSON object, such as"),
+            (("key-1", "--metadata-json", '{"a": NaN}'), 2, "must be a finite number"),
             (("key-1", "--parent", "key-1"), 2, "--parent 'key-1': an entity cannot be its own parent"),
             (("a b",), 2, "an entity id starts with"),
             ((), 2, "Missing argument 'ENTITY'"),
@@ -257,23 +277,23 @@ class TestListAll:
         run("entity", "set-limits", "limited", "-l", "rpm:5")
 
     def test_entity_list_shows_every_entity_that_was_created(self, run, family):
-        """The columns are the id, the name, the parent and whether it cascades."""
+        """The columns are the id, the name, the parent, whether it cascades, and whether it is blocked."""
         lines = [line.split("  ") for line in run("entity", "list").stdout.splitlines()]
 
         assert [
-            ["ENTITY", "NAME", "PARENT", "CASCADE"],
+            ["ENTITY", "NAME", "PARENT", "CASCADE", "STATUS"],
             ["key-1", "project-1", "yes"],
             ["key-2", "project-1", "no"],
             ["project-1", "The project"],
         ] == [[cell.strip() for cell in line if cell.strip()] for line in lines]
 
     def test_entity_list_json_has_the_whole_entities(self, run, family):
-        """They are as `entity show` prints them."""
+        """They are as `entity show` prints them, without their ancestors."""
         found = printed_json(run("entity", "list", "--json"))
+        shown = [printed_json(run("entity", "show", one, "--json")) for one in ("key-1", "key-2", "project-1")]
 
-        assert [printed_json(run("entity", "show", one, "--json")) for one in ("key-1", "key-2", "project-1")] == (
-            found["entities"]
-        )
+        assert [["project-1"], ["project-1"], []] == [[above["id"] for above in one.pop("ancestors")] for one in shown]
+        assert shown == found["entities"]
         assert found["next_cursor"] is None
 
     def test_entity_list_prints_the_next_page_as_a_short_command(self, run, family):
@@ -330,7 +350,7 @@ class TestResolve:
         assert ["rpm        1000  1000 per minute", words] == plain.stdout.splitlines()[1:]
         whose = {"entity_id": "user-1", "resource": "gpt-4"}
         where = {"source": source, "sources": {"rpm": source}}
-        assert whose | {"limits": [RPM], "on_unavailable": None} | where == facts
+        assert whose | {"limits": [RPM], "all_resources": [], "on_unavailable": None} | where == facts
 
     def test_entity_resolve_shows_the_on_unavailable_choice(self, run):
         run("system", "set-defaults", "-l", "rpm:5", "--on-unavailable", "allow")

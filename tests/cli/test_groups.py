@@ -62,7 +62,7 @@ class TestSuggestions:
     @pytest.mark.parametrize(
         ("words", "suggested"),
         [
-            ("entity get-limits user-1 --resourse gpt-4", "--resource"),
+            ("entity create user-1 --parnt project-1", "--parent"),
             ("acquire user-1 gpt-4 --comsume rpm:1", "--consume"),
             ("system delete-defaults --yess", "--yes"),
             ("--versoin", "--version"),

@@ -9,6 +9,7 @@ COMMANDS = {one.title: one.command for one in entries()}
 IMPERATIVES = frozenset(
     {
         "Add",
+        "Block",
         "Check",
         "Copy",
         "Create",
@@ -17,6 +18,7 @@ IMPERATIVES = frozenset(
         "Find",
         "List",
         "Manage",
+        "Move",
         "Print",
         "Register",
         "Remove",
@@ -28,6 +30,7 @@ IMPERATIVES = frozenset(
         "Start",
         "Stop",
         "Take",
+        "Unblock",
         "Upgrade",
         "Upload",
         "Watch",

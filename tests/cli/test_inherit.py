@@ -36,12 +36,13 @@ def test_set_limits_that_drops_a_limit_in_force_without_a_terminal_exits_2_and_n
 
 @pytest.mark.parametrize(("answer", "left"), [("y", ["rpm"]), ("n", ["rpm", "tpm"])])
 def test_set_limits_that_drops_a_limit_in_force_asks_in_a_terminal(run, interactive, answer, left):
-    """The answer decides."""
+    """The answer decides. After a no, the message says how to keep the other limits."""
     done = run("entity", "set-limits", "user-1", "-l", "rpm:600", answers=f"{answer}\n")
 
     assert "This removes limits that are in force for entity user-1 and all resources: tpm. Continue?" in done.stderr
     assert left == names(run)
-    assert ("Nothing was changed." in done.stderr) is (answer == "n")
+    advice = "Nothing was changed. Pass --inherit to keep what the next level has.\n"
+    assert done.stderr.endswith(advice) is (answer == "n")
 
 
 def test_set_limits_with_yes_drops_without_a_question(run):
@@ -115,6 +116,25 @@ def test_upgrade_allows_a_kind_once(run, database):
     assert "The kind 'inherit' was allowed." in first.stdout
     assert "Everything is up to date." in second.stdout
     assert (["inherit"], "ops") == (list(record["kinds"]), record["updated_by"])
+
+
+def test_upgrade_records_the_name_of_the_user(run, database, monkeypatch):
+    """As every command that changes something does, unless --principal is given."""
+    monkeypatch.setenv("LOGNAME", "alice")
+    place = ("--url", f"sqlite:///{database}")
+    run("upgrade", *place, "--allow", "inherit")
+
+    assert "alice" == json.loads(run("version", *place, "--json").stdout)["limiter"]["updated_by"]
+
+
+def test_version_shows_the_kinds_that_a_table_may_store(run, database):
+    """They are the reason that an older client refuses it."""
+    place = ("--url", f"sqlite:///{database}")
+    before = run("version", *place).stdout
+    run("upgrade", *place, "--allow", "inherit")
+
+    assert "kind" not in before
+    assert ["kind", "inherit", "inherit"] == run("version", *place).stdout.splitlines()[-1].split()
 
 
 def test_upgrade_refuses_an_unknown_kind(run, database):

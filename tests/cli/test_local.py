@@ -72,7 +72,7 @@ def test_local_up_prints_the_endpoint_and_how_to_use_it(run, aws, port, monkeypa
 def test_local_down_prints_where_the_state_is_kept(run, aws, port):
     """It also says whether a server was stopped."""
     run("local", "up", "--port", port)
-    printed = [run("local", "down").stdout, run("local", "down").stdout, run("local", "down", "--wipe").stdout]
+    printed = [run("local", "down").stdout, run("local", "down").stdout, run("local", "down", "--wipe", "--yes").stdout]
 
     assert [
         f"Stopped; its state is kept in {aws.directory}.\n",
@@ -80,6 +80,25 @@ def test_local_down_prints_where_the_state_is_kept(run, aws, port):
         "It was not running; its state was deleted.\n",
     ] == printed
     assert {"stopped": False, "wiped": False} == json.loads(run("local", "down", "--json").stdout)
+
+
+def test_local_down_that_deletes_the_state_asks_in_a_terminal(run, aws, interactive):
+    """Declining stops nothing and keeps the state."""
+    aws.directory.mkdir()
+    declined = run("local", "down", "--wipe", answers="n\n")
+    agreed = run("local", "down", "--wipe", answers="y\n")
+
+    assert (1, "") == (declined.exit_code, declined.stdout)
+    assert f"Delete the state of the local AWS in {aws.directory}, with all its limiters?" in declined.stderr
+    assert (0, "It was not running; its state was deleted.\n") == (agreed.exit_code, agreed.stdout)
+
+
+def test_local_down_that_deletes_the_state_requires_yes_without_a_terminal(run, aws):
+    """A script has to say so."""
+    done = run("local", "down", "--wipe")
+
+    assert (2, "") == (done.exit_code, done.stdout)
+    assert "pass --yes to delete it" in done.stderr
 
 
 def test_local_env_evaluated_by_a_shell_makes_commands_use_the_local_limiter(run, aws, port):

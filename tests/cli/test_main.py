@@ -10,6 +10,7 @@ import zae_limiter
 from zae_limiter.cli import COMMANDS, main
 from zae_limiter.cli._failures import failure_of, told_in_one_line
 from zae_limiter.core.errors import EntityNotFoundError, RateLimiterUnavailable, StorageError
+from zae_limiter.core.version_errors import KindNotAllowedError
 
 
 def every_command(command=main, path=()):
@@ -123,6 +124,14 @@ class TestFailures:
         [
             (RateLimiterUnavailable(None), "Error: the store is unavailable: it did not answer. Retry later.", 69),
             (StorageError("x.db", "it is odd."), "Error: Cannot use x.db: it is odd.", 69),
+            (
+                KindNotAllowedError("blocks"),
+                (
+                    "Error: the table does not allow items of the kind 'blocks' yet; update all clients, then run: "
+                    "zae-limiter upgrade --allow blocks"
+                ),
+                1,
+            ),
             (EntityNotFoundError("u"), "Error: there is no entity 'u'; create it: zae-limiter entity create u", 1),
         ],
     )

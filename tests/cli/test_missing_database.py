@@ -106,3 +106,42 @@ def test_reading_does_not_use_the_option_of_a_url_that_creates_a_table():
     url = "dynamodb://my-app?region=us-east-1&create=true"
 
     assert "dynamodb://my-app?region=us-east-1" == target_of(None, Region(None, None), url).existing_url
+
+
+@pytest.mark.parametrize("words", sorted({*READING, *WRITING, "check", "upgrade", "backup copy.db"} - {"version"}))
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_command_in_the_environment_of_another_program_names_the_url_and_uses_no_file(
+    missing, tmp_path, monkeypatch, words, exists
+):
+    """Its limits are in a stack. A file of the user's own would not share them."""
+    for name in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("ZAE_LIMITER_URL")
+    if exists:
+        invoke("namespace", "register", "acme")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    for name, value in (("ZAEL_STACK", "my-app"), ("ZAEL_NAMESPACE", "team"), ("AWS_REGION", "eu-west-1")):
+        monkeypatch.setenv(name, value)
+    done = invoke(*words.split())
+
+    said = "Error: ZAEL_STACK and ZAEL_NAMESPACE are set, but this package reads ZAE_LIMITER_URL only; pass "
+    options = "--url 'dynamodb://my-app?region=eu-west-1' --namespace team, or set ZAE_LIMITER_URL to that URL."
+    assert (2, True) == (done.exit_code, done.stderr.startswith(f"{said}{options} See: zae-limiter {words.split()[0]}"))
+    assert before == sorted(path.name for path in tmp_path.rglob("*"))
+
+
+def test_a_store_that_is_named_is_used_in_the_environment_of_another_program(missing, monkeypatch):
+    """The variable of this package, or an option, takes precedence."""
+    monkeypatch.setenv("ZAEL_STACK", "my-app")
+    written = invoke("system", "set-defaults", "-l", "rpm:5")
+    monkeypatch.delenv("ZAE_LIMITER_URL")
+    read = invoke("system", "get-defaults", "--url", f"sqlite:///{missing}")
+
+    assert (0, 0) == (written.exit_code, read.exit_code)
+
+
+def test_version_of_this_installation_needs_no_store(monkeypatch):
+    """So the variables of another program do not matter."""
+    monkeypatch.setenv("ZAEL_STACK", "my-app")
+
+    assert (0, "") == ((done := invoke("version")).exit_code, done.stderr)

@@ -443,10 +443,18 @@ class TestUsage:
             in done.stderr
         )
 
+    def test_usage_of_a_url_without_the_aggregator_names_the_stack_to_deploy(self, aws, name):
+        """The suggested command runs: `deploy` takes a name and no URL."""
+        invoke("deploy", "-n", name, *BARE)
+        done = invoke("usage", "list", "--url", f"dynamodb://{name}?region=us-east-1")
+
+        assert f"add it: zae-limiter deploy --enable-aggregator --name {name} --region us-east-1\n" in done.stderr
+
     def test_usage_in_windows_that_are_not_counted_says_how_to_count_them(self, aws, name):
         """A stack counts hours and days unless it is deployed with months."""
         invoke("deploy", "-n", name, *LEAN)
         monthly = invoke("usage", "list", "-n", name, "-w", "monthly")
+        by_url = invoke("usage", "list", "--url", f"dynamodb://{name}?region=us-east-1", "-w", "monthly")
         daily = invoke("usage", "list", "-n", name, "-w", "daily")
         invoke("deploy", "-n", name, *LEAN, "--snapshot-windows", "hourly,daily,monthly")
         counted = invoke("usage", "top", "-n", name, "-w", "monthly")
@@ -457,5 +465,6 @@ class TestUsage:
             f"zae-limiter deploy --snapshot-windows hourly,daily,monthly --name {name}\n"
         )
         assert (0, "", expected) == (monthly.exit_code, monthly.stdout, monthly.stderr)
+        assert by_url.stderr.endswith(f"monthly --name {name} --region us-east-1\n")
         for done in (daily, counted):
             assert "The aggregator counts within a minute or two" in done.stderr

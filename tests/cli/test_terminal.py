@@ -123,6 +123,25 @@ def test_a_progress_line_is_cleared_for_a_question():
     assert "found \\x1b[2J3 ..." in shown
 
 
+def test_a_rejection_in_a_terminal_lists_every_bucket(run):
+    """The table fits 80 columns. In a pipe, stderr has one line."""
+    run("entity", "create", "project-1")
+    run("entity", "create", "key-1", "--parent", "project-1", "--cascade")
+    run("system", "set-defaults", "-l", "rpd:5/d")
+    take = ("acquire", "key-1", "gpt-4", "-c", "rpd:3")
+    run(*take)
+    code, shown = in_terminal(*command(*take))
+    lines = re.sub(r"\x1b\[\d*m", "", shown).splitlines()
+    rest = ["gpt-4", "rpd", "2", "5", "3", "1"]
+
+    assert 75 == code
+    assert ["entity", "resource", "limit", "available", "capacity", "requested", "lacks"] == lines[0].split()
+    assert [["key-1", *rest], ["project-1", *rest]] == [one.split() for one in lines[2:4]]
+    assert lines[4].startswith("rate limit exceeded: rpd of key-1 for gpt-4: 2 of 5 available, 3 requested; rpd of")
+    assert 80 >= max(len(one) for one in lines[:4])
+    assert 1 == run(*take).stderr.count("\n")
+
+
 class TestTables:
     @pytest.fixture(autouse=True)
     def looking(self, monkeypatch):

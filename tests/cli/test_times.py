@@ -2,7 +2,7 @@
 
 import pytest
 
-from zae_limiter.cli._times import Span, parse_time
+from zae_limiter.cli._times import Span, parse_end, parse_time
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.timestamp import iso_from_ms, ms_from_iso
 
@@ -71,3 +71,31 @@ def test_a_malformed_time_raises_an_error_that_shows_the_syntax(text):
 def test_relative_times_are_relative_to_the_given_clock():
     """The same words at another time are another moment."""
     assert Span(0, 0) == parse_time("1 minute ago", 60_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tomorrow", "2026-04-01T00:00:00.000Z"),
+        ("in 2 hours", "2026-03-31T12:37:12.345Z"),
+        ("In 90 min", "2026-03-31T12:07:12.345Z"),
+        ("in 12h", "2026-03-31T22:37:12.345Z"),
+        ("in a week", "2026-04-07T10:37:12.345Z"),
+        ("in a month", "2026-04-30T10:37:12.345Z"),
+        ("2026-12-01", "2026-12-01T00:00:00.000Z"),
+        ("2027-01", "2027-01-01T00:00:00.000Z"),
+        ("2026-12-01 10:00+02:00", "2026-12-01T08:00:00.000Z"),
+    ],
+)
+def test_an_end_is_parsed_to_one_moment(text, expected):
+    """A date means its first moment; a time without an offset is UTC."""
+    assert ms_from_iso(expected) == ms_from_iso(parse_end(text, NOW_MS).isoformat())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "yesterday", "2 hours ago", "in 2 fortnights", "in 999999 months", "2026-13"]
+)
+def test_a_malformed_end_raises_an_error_that_shows_the_syntax(text):
+    """Words for the past are not among the forms."""
+    with pytest.raises(ValidationError, match="'in 2 hours', 2026-12-01 or 2026-12-01T10:00Z, all in UTC"):
+        parse_end(text, NOW_MS)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.one_bucket import NOON, after, apply, at, balance, created, level, step, stored, taking, view, with_balances
 from zae_limiter.core.acquire import Look, Progress, Take
+from zae_limiter.core.add_or_set import shortfall
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 
@@ -185,3 +186,19 @@ def test_take_at_a_too_uncertain_time_sets_the_balance() -> None:
 
     assert isinstance(apply(write, with_balances(item, rps=0)), Applied)
     assert isinstance(apply(write, with_balances(item, rps=-100_001)), Refused)
+
+
+def test_shortfall_is_zero_for_a_client_that_is_alone() -> None:
+    """Its view is exact, so a take that lacks the tokens is never planned."""
+    terms = stored(FAST)
+
+    assert 0.0 == shortfall(view(created(terms, {"rps": 1_000}), NOON), 0, 1_000, at(NOON))
+
+
+def test_shortfall_grows_with_the_age_of_the_view() -> None:
+    """Others take 100 tokens a second in 10 writes, so 500 tokens may be gone by half a second later."""
+    terms = stored(SLOW)
+    seen = paced(created(terms, {"rps": 600}), 100_000, 10)
+
+    assert 0.0 == shortfall(seen, 0, 1_000, at(NOON))
+    assert 0.0 < shortfall(seen, 0, 400_000, at(NOON)) < shortfall(seen, 0, 400_000, at(NOON + 500))

@@ -2,11 +2,29 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from zae_limiter.core.entity import MAX_METADATA_DEPTH, MAX_NESTED_METADATA_BYTES, Entity, check_entity, check_metadata
+from zae_limiter.core.config import Block, EntityFacts
+from zae_limiter.core.entity import (
+    MAX_BLOCKS,
+    MAX_CASCADE_RESOURCES,
+    MAX_METADATA_DEPTH,
+    MAX_NESTED_METADATA_BYTES,
+    Entity,
+    EntityBlock,
+    blocks_with,
+    blocks_without,
+    check_block,
+    check_cascade_resources,
+    check_entity,
+    check_metadata,
+    move_details,
+    parent_details,
+    shown_blocks,
+)
 from zae_limiter.core.errors import ValidationError
 
 GOOD = Entity("user-1", "User One", "org-1", True, {"plan": "pro", "seats": 5, "trial": False, "note": None})
@@ -115,3 +133,74 @@ def test_invalid_nested_metadata_raises_with_its_place(metadata: dict[str, Any],
         check_metadata(metadata)
 
     assert field == raised.value.field
+
+
+def test_resources_that_cascade_are_sorted_without_duplicates() -> None:
+    """None stands for all resources."""
+    assert ("a", "b") == check_cascade_resources(["b", "a", "b"])
+    assert check_cascade_resources(None) is None
+
+
+@pytest.mark.parametrize("value", ["gpt-4", [], ["_all_"], ["a b"], ["a"] * (MAX_CASCADE_RESOURCES + 1), 5])
+def test_invalid_resources_that_cascade_raise(value: object) -> None:
+    """A single text is not a list of resources."""
+    with pytest.raises(ValidationError):
+        check_cascade_resources(value)
+
+
+def test_resources_that_cascade_need_cascade() -> None:
+    """Otherwise they would have no effect."""
+    with pytest.raises(ValidationError, match="needs cascade=True"):
+        check_entity(Entity("a", parent_id="b", cascade_resources=("gpt-4",)))
+
+
+def test_block_ends_at_the_given_time_in_any_time_zone() -> None:
+    """The time is stored in UTC."""
+    until = datetime(2026, 12, 1, 1, tzinfo=timezone(timedelta(hours=1)))
+    block = check_block("gpt-4", "unpaid", until, 0)
+
+    assert (EntityBlock("gpt-4", "unpaid", datetime(2026, 12, 1, tzinfo=UTC)),) == shown_blocks([block])
+    assert (EntityBlock(),) == shown_blocks([check_block(None, None, None, 0)])
+
+
+@pytest.mark.parametrize(
+    ("resource", "reason", "until"),
+    [
+        ("_all_", None, None),
+        (None, "x" * 257, None),
+        (None, None, datetime(2026, 12, 1)),  # noqa: DTZ001 - a time without a zone is refused
+        (None, None, "tomorrow"),
+        (None, None, datetime(1970, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_invalid_block_raises(resource: object, reason: object, until: object) -> None:
+    """A time without a zone could mean two times, and one in the past would block nothing."""
+    with pytest.raises(ValidationError):
+        check_block(resource, reason, until, 1_000)
+
+
+def test_new_block_replaces_that_of_its_resource_and_drops_ended_ones() -> None:
+    """The block of all resources comes first."""
+    ended, other, old, new = Block("a", until_ms=5), Block("b", until_ms=6), Block("c"), Block("c", "again")
+
+    assert (Block(), other, new) == blocks_with((ended, other, old, Block()), new, 5)
+    assert (other,) == blocks_without((other, old), "c")
+    assert () == blocks_without((other, old), None)
+
+
+def test_too_many_blocks_raise() -> None:
+    """The record of an entity stays small."""
+    blocks = [Block(f"model-{number}") for number in range(MAX_BLOCKS)]
+
+    with pytest.raises(ValidationError, match="unblock some"):
+        blocks_with(blocks, Block(), 0)
+
+
+def test_audit_events_say_which_parent_an_entity_has_and_had() -> None:
+    """The resources that cascade are named only if they are chosen."""
+    moved = Entity("a", parent_id="c", cascade=True, cascade_resources=("gpt-4",))
+
+    assert {"parent_id": "b", "cascade": False} == parent_details(Entity("a", parent_id="b"))
+    assert {"before": "b", "parent_id": "c", "cascade": True, "cascade_resources": ["gpt-4"]} == move_details(
+        EntityFacts("b", True, 1), moved
+    )

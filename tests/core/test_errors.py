@@ -2,10 +2,11 @@
 
 import json
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 
-from zae_limiter.core import errors
+from zae_limiter.core import errors, version_errors
 from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
@@ -25,9 +26,12 @@ LONG = status(TPM, 20, 500, 2.88)
 
 EVERY_ERROR = [
     errors.AmountExceedsCapacityError([], "consume[rpm]", 11, "is more than the capacity"),
-    errors.UnknownKindError("yak", "9.0.0", "1.0.0"),
-    errors.KindNotAllowedError("inherit"),
+    version_errors.UnknownKindError("yak", "9.0.0", "1.0.0"),
+    version_errors.KindNotAllowedError("inherit"),
     errors.RateLimitExceeded([PASSED, LONG]),
+    errors.EntityBlockedError("user-1"),
+    errors.EntityBlockedError("user-1", "gpt-4", "unpaid", datetime(2026, 12, 1, tzinfo=UTC)),
+    errors.TooManyBucketsError("entity_id", "user-1", "too many"),
     errors.LeaseExpiredError("adjust"),
     errors.LeaseExpiredError("adjust", "user-1", "gpt-4"),
     errors.EntityNotFoundError("user-1"),
@@ -50,10 +54,10 @@ EVERY_ERROR = [
     errors.NamespaceNotFoundError("tenant"),
     errors.NamespaceStateError("tenant", "purging", "recover"),
     errors.NamespaceStateError("tenant", "deleted", "recover", "its name was taken"),
-    errors.VersionMismatchError("1.0", "0.9", "the stack is older"),
-    errors.VersionMismatchError("1.0", "1.1", "it requires client 1.1 or later", True),
-    errors.IncompatibleSchemaError("1.0.0", "2.0.0", True),
-    errors.IncompatibleSchemaError("1.0.0", "0.9.0", False, "zae-limiter upgrade --name my-app"),
+    version_errors.VersionMismatchError("1.0", "0.9", "the stack is older"),
+    version_errors.VersionMismatchError("1.0", "1.1", "it requires client 1.1 or later", True),
+    version_errors.IncompatibleSchemaError("1.0.0", "2.0.0", True),
+    version_errors.IncompatibleSchemaError("1.0.0", "0.9.0", False, "zae-limiter upgrade --name my-app"),
     errors.ValidationError("capacity", 0, "must be at least 1"),
     errors.InvalidIdentifierError("entity_id", "a#b", "no"),
     errors.InvalidNameError("resource", "a#b", "no"),
@@ -82,7 +86,7 @@ def test_every_error_derives_from_one_root_and_has_a_message(error: ZAELimiterEr
 def test_error_hierarchy_is_the_documented_one() -> None:
     """Groups of errors can be caught by their base class."""
     branches = {
-        errors.RateLimitError: [errors.RateLimitExceeded, errors.LeaseExpiredError],
+        errors.RateLimitError: [errors.RateLimitExceeded, errors.EntityBlockedError, errors.LeaseExpiredError],
         errors.EntityError: [errors.EntityNotFoundError, errors.EntityExistsError],
         errors.InfrastructureError: [
             errors.RateLimiterUnavailable,
@@ -94,7 +98,7 @@ def test_error_hierarchy_is_the_documented_one() -> None:
             errors.NamespaceNotFoundError,
             errors.NamespaceStateError,
         ],
-        errors.VersionError: [errors.VersionMismatchError, errors.IncompatibleSchemaError],
+        version_errors.VersionError: [version_errors.VersionMismatchError, version_errors.IncompatibleSchemaError],
         errors.ValidationError: [errors.InvalidIdentifierError, errors.InvalidNameError],
     }
 
@@ -144,6 +148,16 @@ def test_rate_limit_exceeded_message_names_entity_resource_limit_and_wait() -> N
     assert expected == str(RateLimitExceeded([SHORT, LONG]))
 
 
+@pytest.mark.parametrize(
+    ("field", "entity"), [("consume[rpm]", " for entity 'user-1'"), ("consume[tpm]", ""), ("consume[pm]", "")]
+)
+def test_amount_above_a_capacity_names_the_entity_of_the_limit(field: str, entity: str) -> None:
+    """With a cascade it may be an ancestor. Without a status of the limit, it is unknown."""
+    error = errors.AmountExceedsCapacityError([status(RPM, 100, 101, 0.0), LONG], field, 101, "is too much")
+
+    assert f"Invalid {field} 101: is too much{entity}" == str(error)
+
+
 def test_message_of_a_single_violation_has_no_count() -> None:
     """A count of one adds nothing."""
     assert "limits exceeded" not in str(RateLimitExceeded([LONG, PASSED]))
@@ -179,6 +193,9 @@ def test_as_dict_is_complete_and_json_serializable() -> None:
         "never": False,
         "retry_after_ms": 2880,
         "limits": [PASSED.as_dict(), LONG.as_dict()],
+        "buckets": [
+            {"entity_id": "user-1", "resource": "gpt-4", "limits": [PASSED.as_dict(), LONG.as_dict()]},
+        ],
     }
 
     assert expected == json.loads(json.dumps(error.as_dict()))
@@ -238,11 +255,13 @@ def test_namespace_state_error_shows_its_hint_if_it_has_one() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        errors.VersionMismatchError("1.0", "1.1", "it requires client 1.1 or later", True, "zae-limiter upgrade -n a"),
-        errors.IncompatibleSchemaError("1.0.0", "2.0.0", True, "zae-limiter upgrade -n a"),
+        version_errors.VersionMismatchError(
+            "1.0", "1.1", "it requires client 1.1 or later", True, "zae-limiter upgrade -n a"
+        ),
+        version_errors.IncompatibleSchemaError("1.0.0", "2.0.0", True, "zae-limiter upgrade -n a"),
     ],
 )
-def test_outdated_client_is_told_to_update_itself(error: errors.VersionError) -> None:
+def test_outdated_client_is_told_to_update_itself(error: version_errors.VersionError) -> None:
     """``upgrade`` of an outdated client cannot help."""
     assert str(error).endswith(". Install a newer version of this client.")
     assert "zae-limiter upgrade" not in str(error)
@@ -251,11 +270,13 @@ def test_outdated_client_is_told_to_update_itself(error: errors.VersionError) ->
 @pytest.mark.parametrize(
     "error",
     [
-        errors.VersionMismatchError("1.0", "0.9", "the aggregator is older", False, "zae-limiter upgrade --name a"),
-        errors.IncompatibleSchemaError("1.0.0", "0.9.0", False, "zae-limiter upgrade --name a"),
+        version_errors.VersionMismatchError(
+            "1.0", "0.9", "the aggregator is older", False, "zae-limiter upgrade --name a"
+        ),
+        version_errors.IncompatibleSchemaError("1.0.0", "0.9.0", False, "zae-limiter upgrade --name a"),
     ],
 )
-def test_outdated_limiter_is_to_be_upgraded(error: errors.VersionError) -> None:
+def test_outdated_limiter_is_to_be_upgraded(error: version_errors.VersionError) -> None:
     """The message has the whole command."""
     assert str(error).endswith(". Upgrade the limiter: zae-limiter upgrade --name a")
 
@@ -263,10 +284,10 @@ def test_outdated_limiter_is_to_be_upgraded(error: errors.VersionError) -> None:
 def test_incompatible_schema_says_which_side_is_older() -> None:
     """Both schemas are named."""
     assert "The table has schema 2.0.0, newer than this client's 1.0.0." in str(
-        errors.IncompatibleSchemaError("1.0.0", "2.0.0", True)
+        version_errors.IncompatibleSchemaError("1.0.0", "2.0.0", True)
     )
     assert "The table has schema 0.9.0, older than this client's 1.0.0." in str(
-        errors.IncompatibleSchemaError("1.0.0", "0.9.0")
+        version_errors.IncompatibleSchemaError("1.0.0", "0.9.0")
     )
 
 
@@ -298,3 +319,27 @@ def test_rejection_whose_statuses_were_never_read_can_be_pickled_and_shown():
 
     assert (PASSED, LONG) == arrived.statuses
     assert repr(RateLimitExceeded([PASSED, LONG])) == repr(RateLimitExceeded(CountedRejection()))
+
+
+def test_rejection_lists_its_limits_by_bucket_too() -> None:
+    """A client sees which entity and resource lack tokens, and what the other buckets have."""
+    parent = LimitStatus("org-1", "gpt-4", "rpm", RPM, 0, 1, True, 0.6)
+    data = errors.RateLimitExceeded([PASSED, LONG, parent]).as_dict()
+
+    assert 3 == len(data["limits"])
+    assert [("user-1", "gpt-4", 2), ("org-1", "gpt-4", 1)] == [
+        (one["entity_id"], one["resource"], len(one["limits"])) for one in data["buckets"]
+    ]
+
+
+def test_block_is_described_with_its_resource_reason_and_end() -> None:
+    """Each part is named only if it is known."""
+    until = datetime(2026, 12, 1, tzinfo=UTC)
+    error = errors.EntityBlockedError("user-1", "gpt-4", "unpaid", until)
+
+    assert "Entity 'user-1' is blocked. An operator can call unblock_entity()." == str(
+        errors.EntityBlockedError("user-1")
+    )
+    assert "for resource 'gpt-4' until 2026-12-01T00:00:00+00:00: unpaid" in str(error)
+    assert ("entity_blocked", "2026-12-01T00:00:00+00:00") == (error.as_dict()["error"], error.as_dict()["until"])
+    assert errors.EntityBlockedError("user-1").as_dict()["until"] is None

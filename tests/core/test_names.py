@@ -84,7 +84,7 @@ def test_entity_id_with_a_leading_sign_or_257_characters_raises(value: str) -> N
         names.check_entity_id(value)
 
 
-@pytest.mark.parametrize("value", ["1a", "_a", "/a", ":a", "=a", "|a", "+a", "-a", "_all_", "$SYSTEM", "a" * 129])
+@pytest.mark.parametrize("value", ["1a", "_a", "/a", ":a", "=a", "|a", "+a", "-a", "__all__", "$SYSTEM", "a" * 129])
 def test_resource_without_a_leading_letter_or_at_sign_or_with_129_characters_raises(value: str) -> None:
     """These are the rules of resources. Reserved resources start with an underscore."""
     with pytest.raises(InvalidNameError, match=r"starts with a letter or @|at most 128"):

@@ -34,6 +34,7 @@ CASES: list[tuple[Callable[[], object], str, str]] = [
     ),
     (lambda: SyncRepository.builder("my-app"), "builder(...).build()", "SyncRepository.builder(...).build()"),
     (lambda: Repository, "await Repository.open(...)", "(SyncRepository.open(...))"),
+    (lambda: None, "RateLimiter(await Repository.open(...))", "SyncRateLimiter(SyncRepository.open(...))"),
     (Wrapper, "RepositoryProtocol that exposes", "SyncRepositoryProtocol that exposes"),
 ]
 

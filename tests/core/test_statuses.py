@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.one_bucket import NOON, at, stored
-from zae_limiter.core.acquire import held_statuses, limit_levels, requested_amounts, statuses
+from tests.one_bucket import NOON, OWNER, at, stored
+from zae_limiter.core.acquire import held_statuses, held_statuses_of, limit_levels, requested_amounts, statuses
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.view import EffectiveLimits
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import view_of
+from zae_limiter.schema.bucket_writes import Signature
 
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
@@ -55,3 +59,20 @@ class TestHeld:
         (status,) = held_statuses(("user-1", "gpt-4"), levels, {"rps": 8}, {"rps": pending}, at(NOON))
 
         assert left == status.available
+
+    @pytest.mark.parametrize("terms", [stored(RPS, RPM), stored(RPS, stamp=2), stored(Limit("rps", 5, 5, 1), stamp=2)])
+    @pytest.mark.parametrize("later_ms", [-1, 0, 700, 60_000])
+    @pytest.mark.parametrize("pending", [{}, {"rps": -2, "rpm": 3}])
+    def test_held_statuses_of_a_view_are_those_of_its_levels(
+        self, terms: EffectiveLimits, later_ms: int, pending: dict[str, int]
+    ) -> None:
+        """Also before its baseline, when it is full, and when the lease was admitted by other limits."""
+        item = bucket_writes.create(OWNER, stored(RPS, RPM), {"rps": 8_000, "rpm": 70_500}, NOON, Signature(1, 2)).item
+        view = view_of(item, NOON, None, stored(RPS, RPM))
+        bucket, held, now = ("user-1", "gpt-4"), {"rps": 8}, at(NOON + later_ms)
+
+        expected = held_statuses(bucket, limit_levels(view, terms, now), held, pending, now)
+        actual = held_statuses_of(bucket, view, terms, held, pending, now)
+
+        assert expected == actual
+        assert [limit.name for limit in terms.limits] == [status.limit_name for status in actual]

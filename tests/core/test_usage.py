@@ -56,6 +56,18 @@ def test_windows_contain_their_times_without_gap_or_overlap(window_type: str, at
     assert window.end == window_at(window_type, end_ms).start
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"), [(None, ["gpt-4"]), ("gpt-4", ["gpt-4"]), ("_all_", ["gpt-4", "_all_"])]
+)
+def test_sums_include_usage_across_resources_only_if_the_filter_names_it(
+    asked: str | None, expected: list[str]
+) -> None:
+    """It counts the tokens of each resource again."""
+    wanted = UsageFilter(resource=asked)
+
+    assert expected == [one for one in ("gpt-4", "_all_") if wanted.adds_up(one)]
+
+
 @given(window_types, some.times_ms)
 def test_window_of_key_returns_the_window_of_its_key(window_type: str, at_ms: int) -> None:
     """The kind of the window follows from the key."""

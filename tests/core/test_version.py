@@ -2,13 +2,7 @@
 
 import pytest
 
-from zae_limiter.core.errors import (
-    IncompatibleSchemaError,
-    KindNotAllowedError,
-    UnknownKindError,
-    ValidationError,
-    VersionMismatchError,
-)
+from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.version import (
     KINDS,
     SCHEMA_VERSION,
@@ -28,6 +22,12 @@ from zae_limiter.core.version import (
     parse_version,
     pending,
     unknown_kind,
+)
+from zae_limiter.core.version_errors import (
+    IncompatibleSchemaError,
+    KindNotAllowedError,
+    UnknownKindError,
+    VersionMismatchError,
 )
 
 

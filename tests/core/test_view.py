@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests import strategies as some
 from tests.one_bucket import NOON, after, at, created, own, stored, taking, view, with_balances
 from zae_limiter.core.bucket_changes import Settlement
-from zae_limiter.core.config import EntityFacts, Resolution
+from zae_limiter.core.config import EntityFacts, Links, Resolution
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import NO_LIMITS, Pace, effective_limits, own_effective_limits, pace_after
@@ -50,7 +50,9 @@ class TestEffectiveLimits:
 
     def test_effective_limits_contain_parent_and_cascade_of_the_entity(self) -> None:
         """Both are written to the bucket."""
-        terms = own_effective_limits(Resolution((), 4, None, None, EntityFacts("org-1", True, 2)), (RPS,), 7)
+        terms = own_effective_limits(
+            Resolution((), 4, None, None, EntityFacts("org-1", True, 2), links=Links("org-1")), (RPS,), 7
+        )
 
         assert ("org-1", True, 4, 7) == (terms.parent_id, terms.cascade, terms.stamp, terms.ttl_multiplier)
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 from tests.dynamodb.billing import item_bytes, write_units
@@ -12,12 +13,13 @@ from tests.dynamodb.test_bucket_size import SHORT, UUID, worn_bucket
 from zae_limiter.tables.dynamodb.codec import encode_item
 
 ROOT = Path(__file__).resolve().parents[2]
+CENT = Decimal("0.01")
 PAGE = (ROOT / "docs" / "operations" / "costs.md").read_text()
 
 
 def command(*options: str) -> str:
     """Run the command that the page names, and return its output."""
-    (line,) = re.findall(r"^\.venv/bin/python (bench/costs\S+)", PAGE, re.MULTILINE)
+    (line,) = set(re.findall(r"^\.venv/bin/python (bench/costs\S+)", PAGE, re.MULTILINE))
     done = subprocess.run(
         [sys.executable, "-W", "error", line, *options],
         cwd=ROOT,
@@ -38,6 +40,15 @@ def test_cost_table_is_what_the_command_prints():
     printed = rows(command())
 
     assert printed == rows(PAGE)[: len(printed)]
+
+
+def test_table_of_levels_is_what_the_command_prints():
+    """It has the same columns, and a section of its own."""
+    printed = rows(command("--levels"))
+    section = PAGE.partition("## Cost per level")[2].partition("\n## ")[0]
+
+    assert ".venv/bin/python bench/costs.py --levels" in section
+    assert printed == rows(section)
 
 
 def test_cost_json_has_the_same_cases():
@@ -84,3 +95,16 @@ def test_price_of_a_resource_of_100_characters_is_that_of_the_table():
     assert f"or USD {taken['usd_per_million']:.2f} per million" in " ".join(PAGE.split())
     assert (2, 5) == (taken["wcu"], made["wcu"] + made["index_wcu"])
     assert 44 == len("us.anthropic.claude-3-5-sonnet-20241022-v2:0")
+
+
+def test_prices_on_the_readme_and_the_page_of_comparisons_are_those_of_the_table():
+    """An admitted call, and a gateway call, which takes from key and parent and adjusts both."""
+    usd = {case["case"]: Decimal(str(case["usd_per_million"])) for case in json.loads(command("--json"))["cases"]}
+    admitted = usd["admitted"].quantize(CENT, ROUND_HALF_UP)
+    gateway = (usd["cascade, both admitted"] + usd["cascade, adjust"]).quantize(CENT, ROUND_HALF_UP)
+    readme, why = ((ROOT / name).read_text() for name in ("README.md", "docs/why.md"))
+
+    assert f"| an admitted call: one write unit | {admitted} |" in readme
+    assert f"| a gateway call with cascade and adjust: four write units | {gateway} |" in readme
+    assert f"[USD {admitted} per million]" in why
+    assert f"four writes, USD {gateway} per million" in why

@@ -46,5 +46,5 @@ def test_every_example_fails_with_the_violation_on_the_page():
 
     assert 3 == len(ended)
     assert [(1, True)] * 3 == [(one.returncode, "reborn: ('team', 'api') rpm got back" in one.stdout) for one in ended]
-    assert "--clients 1 --steps 7 --without" in ended[1].stdout
-    assert "BUCKET#team#api#0 changed: b_rpm_tc 27000 to -13000" in ended[2].stdout
+    assert "--clients 1 --steps 1 --without" in ended[1].stdout
+    assert "BUCKET#team#api#0 changed: b_rpm_tc 0 to -1000" in ended[2].stdout

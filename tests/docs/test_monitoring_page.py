@@ -216,10 +216,10 @@ class TestLogs:
     def test_log_messages_of_the_client_are_on_the_page(self) -> None:
         """No more and no less than in the source."""
         documented = rows("monitoring.md", "### What the client logs")
-        levels = re.findall(r"^\| `(WARNING|INFO)` \| `([^`]+)` \|", MONITORING, re.MULTILINE)
+        levels = re.findall(r"^\| `(ERROR|WARNING|INFO)` \| `([^`]+)` \|", MONITORING, re.MULTILINE)
         logged = {(call.level, call.begins) for call in _log_calls()}
 
-        assert {"WARNING", "INFO"} == documented.keys()
+        assert {"ERROR", "WARNING", "INFO"} == documented.keys()
         assert logged == set(levels)
 
 

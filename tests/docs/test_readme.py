@@ -57,3 +57,15 @@ def test_readme_error_has_the_numbers_beside_it(tmp_path):
     # The missing tokens are earned in that time; less than a token is not shown.
     assert -0.001 <= (4_000 - available) * 60 / 10_000 - float(retry_after_s) <= 0.007
     assert math.ceil(float(retry_after_s)) == int(header)
+
+
+def test_readme_limits_a_web_application_in_at_most_15_lines():
+    """Two limits, headers and a stream. The client below, and its import, are there to try it."""
+    (shown,) = [block for block in programs(README) if "RateLimitMiddleware" in block.text]
+    service, _, client = shown.text.partition("with TestClient")
+    lines = [line for line in service.splitlines() if line.strip() and "TestClient" not in line]
+
+    assert client
+    assert 2 == service.count("Limit.per_minute")
+    assert "StreamingResponse" in service
+    assert len(lines) <= 15

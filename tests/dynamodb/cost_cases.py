@@ -45,9 +45,9 @@ class CostScenario:
         for opened in self._opened:
             await opened.table.close()
 
-    def measure(self, *, meeting: bool = False) -> None:
-        """Start measuring; with ``meeting``, the first two calls are made at the same time."""
-        self.client.ledger.begin(meeting=meeting)
+    def measure(self, *meeting: int) -> None:
+        """Start measuring; this many of the first writes are made at the same time, then of the next ones."""
+        self.client.ledger.begin(*meeting)
 
     def advance(self, milliseconds: int) -> None:
         """Advance the time."""
@@ -247,7 +247,7 @@ async def debit_to_a_missing_bucket(scenario: CostScenario) -> None:
 async def cascade(scenario: CostScenario) -> None:
     await scenario.create_family()
     await scenario.take(rpm=1)
-    scenario.measure(meeting=True)
+    scenario.measure(2)
     await scenario.take(rpm=1, tpm=500)
 
 
@@ -255,14 +255,14 @@ async def cascade_adjusted(scenario: CostScenario) -> None:
     await scenario.create_family()
     async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
         await lease.adjust(tpm=230)
-        scenario.measure(meeting=True)
+        scenario.measure(2)
 
 
 async def cascade_refused_by_the_parent(scenario: CostScenario) -> None:
     await scenario.create_family()
     await scenario.take(rpm=1)
     await scenario.others_take(PARENT, tpm=6_000)
-    scenario.measure(meeting=True)
+    scenario.measure(2)
     await scenario.rejected(tpm=500)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -84,19 +85,22 @@ class CostLedger:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self._open = False
-        self._to_meet = 0
+        self._meeting: tuple[int, ...] = ()
         self._arrived: list[DynamoDbCall] = []
 
-    def begin(self, *, meeting: bool = False) -> None:
-        """Start recording; with ``meeting``, the first two calls wait until both have begun."""
-        self._open, self._to_meet = True, 2 if meeting else 0
+    def begin(self, *meeting: int) -> None:
+        """Start recording; this many of the first writes wait until all of them have begun, then of the next ones."""
+        self._open, self._meeting = True, meeting
         self._arrived.clear()
 
     def meet(self, call: DynamoDbCall) -> Iterator[None]:
-        """Wait for the other of the two meeting calls, for a bounded time."""
+        """Wait for the other writes that meet, for a bounded time. Reads do not wait."""
+        if "Get" in call.target:
+            return
         self._arrived.append(call)
-        end_s = time.monotonic() + MEETING_S
-        while len(self._arrived) < self._to_meet and time.monotonic() < end_s:
+        here, end_s = len(self._arrived), time.monotonic() + MEETING_S
+        complete = next((total for total in accumulate(self._meeting) if total >= here), 0)
+        while len(self._arrived) < complete and time.monotonic() < end_s:
             yield
 
     def enter(self, call: DynamoDbCall, began_s: float, answer: object) -> None:
@@ -137,6 +141,11 @@ class MeteredTable:
     url: str
     table_name: str
     server: FixedServerClock
+
+    @property
+    def location(self) -> str:
+        """The URL of the table."""
+        return f"dynamodb://{self.table_name}?region=us-east-1&endpoint_url={self.url}"
 
 
 @cache
@@ -195,8 +204,8 @@ class AsyncAdapter:
         return carry_out
 
     @asynccontextmanager
-    async def acquire(self, *arguments: Any) -> AsyncIterator["AsyncAdapter"]:
-        with self._inner.acquire(*arguments) as lease:
+    async def acquire(self, *arguments: Any, **options: Any) -> AsyncIterator["AsyncAdapter"]:
+        with self._inner.acquire(*arguments, **options) as lease:
             yield AsyncAdapter(lease)
 
 
@@ -218,7 +227,7 @@ async def open_async(metered: MeteredTable, *, speculative_writes: bool = True) 
     await table.create()
     parallel, nonces = async_runtime.Parallel(), async_scope.Nonces(random)
     settings = make_settings(deadline_s=DEADLINE_S)
-    client = async_scope.Client(table, clock, random, settings, parallel, metered.url, nonces)
+    client = async_scope.Client(table, clock, random, settings, parallel, metered.location, nonces)
     found = await async_namespaces.NamespaceStore(client).register("default")
     repo = Repository(client.scope("default", found.id), owns_table=True)
     return MeteredClient(RateLimiter(repo, speculative_writes=speculative_writes), table, ledger)
@@ -233,7 +242,7 @@ async def open_sync(metered: MeteredTable, *, speculative_writes: bool = True) -
     table.create()
     parallel, nonces = sync_runtime.Parallel(), sync_scope.Nonces(random)
     settings = make_settings(deadline_s=DEADLINE_S)
-    client = sync_scope.Client(table, clock, random, settings, parallel, metered.url, nonces)
+    client = sync_scope.Client(table, clock, random, settings, parallel, metered.location, nonces)
     found = sync_namespaces.NamespaceStore(client).register("default")
     repo = SyncRepository(client.scope("default", found.id), owns_table=True)
     return MeteredClient(

@@ -116,6 +116,28 @@ def test_buckets_of_a_key_and_its_project_count_the_same_take(printed_json: Prin
     assert 3000 == printed_json("entity", "buckets", "project-1")[0]["total_consumed_milli"]
 
 
+def test_entities_are_moved_blocked_and_listed(run: Callable[..., Result], printed_json: PrintedJson) -> None:
+    """A move, a block and limits across resources are in the items of the same table."""
+    printed_json("namespace", "register", "default")
+    printed_json("system", "set-defaults", "-l", "rpd:100/d")
+    printed_json("entity", "create", "org-1")
+    printed_json("entity", "create", "project-1", "--parent", "org-1", "--cascade", "--cascade-resource", "gpt-4")
+    printed_json("entity", "create", "key-1")
+    printed_json("entity", "set-limits", "project-1", "--all-resources", "-l", "rpd:5/d")
+    printed_json("entity", "move", "key-1", "--parent", "project-1", "--cascade")
+    printed_json("acquire", "key-1", "gpt-4", "-c", "rpd:3", "--also", "tool", "search", "rpd:1")
+    rejected = run("acquire", "key-1", "gpt-4", "-c", "rpd:3")
+    printed_json("entity", "block", "org-1", "--reason", "unpaid invoice")
+    blocked = run("acquire", "key-1", "gpt-4", "-c", "rpd:1")
+    shown = printed_json("entity", "show", "key-1")
+
+    assert (75, 77) == (rejected.exit_code, blocked.exit_code)
+    assert rejected.stderr.startswith("rate limit exceeded: rpd of project-1 across resources: 2 of 5 available,")
+    assert ["project-1", "org-1"] == [one["id"] for one in shown["ancestors"]]
+    assert ["org-1"] == [one["id"] for one in printed_json("entity", "list", "--blocked")["entities"]]
+    assert [97] == [one["available"] for one in printed_json("resource", "capacity", "gpt-4", "rpd")["entities"]][:1]
+
+
 def test_a_missing_limiter_prints_how_to_deploy_it(location: DynamoLocation) -> None:
     """The command names the same endpoint."""
     place = ["--name", "nowhere", "--region", "us-east-1", "--endpoint-url", str(location.endpoint_url)]

@@ -36,6 +36,7 @@ ARGUMENTS = {
     "name": "tenant",
     "names": ["tenant"],
     "namespace_id": "a7x3kq00000",
+    "bypass": True,
 }
 IN_MEMORY_ONLY = ("invalidate_config_cache",)
 """Verbs that need no table."""

@@ -4,44 +4,12 @@ What an engine reports has to equal DynamoDB's published rules. No engine report
 refused write, nor does DynamoDB, which bills it. There only the rules apply.
 """
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
-
 from tests.dynamodb import cost_cases as cases
-from tests.dynamodb.cost_cases import Case
-from tests.dynamodb.engines import Engine
-from tests.dynamodb.spending import OPENINGS, Cost, CostLedger
-
-Play = Callable[[cases.CostScenario], Awaitable[None]]
+from tests.dynamodb.spending import Cost
 
 GET, BATCH, PUT, UPDATE = "GetItem", "BatchGetItem", "PutItem", "UpdateItem"
-
-# ministack reports no ConsumedCapacity for BatchGetItem.
-UNTOLD = {"ministack": {BATCH}, "dynoxide": set()}
-
-
-@pytest.fixture(params=OPENINGS)
-def ledger_of(request: pytest.FixtureRequest, engine: Engine) -> Callable[[Play], Awaitable[CostLedger]]:
-    """Run a case with an async or sync client; assert that the engine reports what the rules bill."""
-
-    async def play(scenario: Play, *, speculative_writes: bool = True) -> CostLedger:
-        ledger = await cases.run_case(Case("", scenario, speculative_writes), engine, request.param)
-        for entry in ledger.entries:
-            silent = entry.refused or entry.verb in UNTOLD[engine.name]
-            assert (None if silent else entry.billed) == entry.reported
-        return ledger
-
-    return play
-
-
-@pytest.fixture
-def cost_of(ledger_of):
-    async def cost(scenario: Play, **options: bool) -> Cost:
-        return (await ledger_of(scenario, **options)).cost()
-
-    return cost
 
 
 class TestAdmitted:

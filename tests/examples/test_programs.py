@@ -26,6 +26,18 @@ SAID = {
         r"key-2: (\d+) calls, then refused: (key-2|search-team) has \d\d? tpm, 100 requested",
         r"search-team has left {'tpm': \d+}",
     ],
+    "llm_hierarchy": [
+        r"one call takes from: key-1 \(large-model\), user-1 .*, search .*, acme \(large-model\), acme \(_all_\)",
+        r"user-1 is moved to the team chat",
+        r"one call takes from: key-1 .*, chat \(large-model\), acme \(large-model\), acme \(_all_\)",
+        r"key-1, large-model: 2 calls, then refused by key-1 \(large-model\)",
+        r"key-2, large-model: 2 calls, then refused by user-1 \(large-model\)",
+        r"key-1, small-model: 4 calls, then refused by key-1 \(small-model\)",
+        r"key-2, small-model: 2 calls, then refused by acme \(_all_\)",
+        r"blocked: chat - the contract has ended",
+        r"left for search, which is below acme too: {'tokens': \d}",
+        r"audit: entity_unblocked alice",
+    ],
     "llm_reconciliation": [
         r"'What is the time\?': estimated 254, used 120",
         r"a stream: estimated 100, used 200",

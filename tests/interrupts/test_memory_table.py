@@ -6,7 +6,7 @@ import pytest
 
 from tests.interrupts.interrupt_at import every_interrupt
 from tests.tables.memory_items import stored
-from zae_limiter.schema.operations import Delete, ItemAbsent, Key, Put, Query, Update
+from zae_limiter.schema.operations import AtLeast, Delete, ItemAbsent, Key, Put, Query, Update
 from zae_limiter.tables.evaluate import places
 from zae_limiter.tables.memory import MemoryTable
 
@@ -132,3 +132,41 @@ def test_signal_handler_may_write_while_its_thread_writes():
     table.write(Update(ONE, add={"number": 100}, when=(HandlerRuns(table),)))
 
     assert [112, None] == numbers(table)
+
+
+def both():
+    """Return a table with both items, each written in this hour."""
+    table = filled()
+    table.write(Put(item(ONE, 1)))
+    table.write(Put(item(TWO, 5)))
+    return table
+
+
+def both_updates(*conditions, of=TWO):
+    """Return an update of each item; the conditions are those of one of them."""
+    return [Update(key, add={"number": 100}, when=conditions if key == of else ()) for key in (ONE, TWO)]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("of", [ONE, TWO])
+def test_signal_handler_may_write_while_its_thread_updates_several_items(of, refused):
+    """The handler's write counts, whether the updates are applied or not."""
+    table = both()
+    conditions = (HandlerRuns(table), *([AtLeast("number", 1_000)] if refused else []))
+
+    applied = table.update_all(both_updates(*conditions, of=of))
+
+    assert ([11, 5] if refused else [111, 105]) == numbers(table)
+    assert refused is (applied is None)
+
+
+def test_interrupt_while_several_items_are_updated_leaves_each_item_as_before_or_after():
+    """A caller that is interrupted has charged some of its buckets, or none: never more than it asked for."""
+    seen = []
+    for table, where in every_interrupt(both, lambda table: table.update_all(both_updates())):
+        seen.append(in_another_thread(lambda table=table: numbers(table)))
+        assert seen[-1] in ([1, 5], [101, 5], [101, 105]), where
+        check(table)
+
+    assert [1, 5] in seen
+    assert [101, 105] in seen

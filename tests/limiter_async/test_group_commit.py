@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.limiter_async.remote import ended, staged, take, ticks
+from tests.limiter_async.remote import ROOM, ended, staged, take, ticks
 from zae_limiter import AmountExceedsCapacityError, Limit, RateLimitExceeded, ValidationError
 
 
@@ -247,3 +247,42 @@ class TestAdmissionOrder:
 
         assert [None, RateLimitExceeded] == ends
         assert [None, None] == await ended(await stage.queued(2_000, 2_000))
+
+
+class TestLevels:
+    """Many children share the buckets above them, which are the hot ones of a hierarchy."""
+
+    children = 256
+
+    async def writes_of(self, *above):
+        """Let all children take, some before and most while writes are in flight; return the writes to each entity."""
+        async with staged(limits=(Limit.per_minute("rpm", 100_000),)) as stage:
+            parent = None
+            for entity in reversed(above):
+                await stage.repo.create_entity(entity, parent_id=parent, cascade=parent is not None)
+                parent = entity
+            keys = [f"key-{number}" for number in range(self.children)]
+            for key in keys:
+                await stage.repo.create_entity(key, parent_id=parent, cascade=True)
+                await stage.warm(key, 1)
+            stage.table.before.shut()
+            tasks = []
+            for key in keys:
+                tasks.append(asyncio.create_task(take(stage.remote, 2, key)))
+                await ticks(10 if len(tasks) <= ROOM else 0)
+            await ticks(10)
+            stage.table.before.open()
+            await asyncio.gather(*tasks)
+            counted = [stage.counted(entity_id=entity) for entity in above]
+            made = [pk.partition("BUCKET#")[2].partition("#")[0] for pk in stage.table.writes]
+
+        assert [3 * self.children] * len(above) == counted
+        assert dict.fromkeys(keys, 1) == {key: made.count(key) for key in keys}
+        return [made.count(entity) for entity in above]
+
+    async def test_writes_to_each_level_above_are_grouped_as_those_to_a_parent(self):
+        """256 children of a team of an organisation: to each of the two, as many writes as to the parent of 256."""
+        parent, upper = await self.writes_of("parent"), await self.writes_of("team", "organisation")
+
+        assert [ROOM + 1] == parent
+        assert parent * 2 == upper

@@ -73,7 +73,7 @@ class NumberBatcher(WriteBatcher):
 
     def rests(self):
         """Return whether no request is waiting or in flight."""
-        return not self.busy and not self._collecting and not self._in_flight and not self.in_flight
+        return not self._queue and not self._collecting and not self._in_flight and not self.in_flight
 
 
 def collecting(batcher, number):

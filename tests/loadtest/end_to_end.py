@@ -4,12 +4,17 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.deployment import REGION
-from tests.loadtest.locust_runs import ROOT, python
+from tests.loadtest.locust_runs import ROOT, environment, python
 from zae_limiter.infra.clients import Clients
 from zae_limiter.loadtest.aws_run import AwsLoadTest, RunProgress, RunResult, open_load_test
 from zae_limiter.loadtest.run_config import RunMode
@@ -82,6 +87,17 @@ class LoadTestCommands:
         """Run a command on the limiter."""
         return python("-m", "zae_limiter", *arguments, *self.place, variables=CREDENTIALS)
 
+    def started(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command on the limiter, as a shell does."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "zae_limiter", *arguments, *self.place],
+            env=environment(**CREDENTIALS),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
     def printed(self, *arguments: str) -> Any:
         """Run such a command, require success, and return its JSON."""
         done = self.command(*arguments, "--json")
@@ -121,6 +137,26 @@ class LoadTestCommands:
             "processes": [str(pid) for mark in MARKS for pid in processes_with(self.name, mark)],
         }
         return {kind: names for kind, names in found.items() if names}
+
+
+@dataclass(frozen=True, slots=True)
+class LocustPage:
+    """The page of a master, as a browser uses it."""
+
+    url: str
+
+    def start_users(self, users: int) -> None:
+        """Start a test."""
+        form = urllib.parse.urlencode({"user_count": users, "spawn_rate": users}).encode()
+        urllib.request.urlopen(f"{self.url}/swarm", form).close()
+
+    def wait_until(self, is_reached: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until the statistics on the page show something."""
+        while True:
+            with urllib.request.urlopen(f"{self.url}/stats/requests") as answer:
+                if is_reached(json.load(answer)):
+                    return
+            time.sleep(0.2)
 
 
 def write_locust_files(folder: Path) -> Path:

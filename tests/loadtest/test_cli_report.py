@@ -11,6 +11,7 @@ from zae_limiter.cli import main
 from zae_limiter.cli.loadtest._report import show_report
 from zae_limiter.cli.loadtest._run_options import NativeOptions
 from zae_limiter.loadtest.measurements import Measurements
+from zae_limiter.loadtest.recorder import ACQUIRE, Recorder
 
 SHORT = ("--driver", "native", "-c", "rps:1", "--duration", "1", "--users", "2", "--entities", "2")
 
@@ -25,7 +26,7 @@ def options(html: Path | None = None, *, as_json: bool = False) -> NativeOptions
 
 def test_native_run_prints_the_report(tmp_path: Path) -> None:
     """On a file, with limits of the command."""
-    done = run("--url", f"sqlite:///{tmp_path / 'load.db'}", *SHORT, "-l", "rps:50/s", "--cascade", "--adjust")
+    done = run("--url", f"sqlite:///{tmp_path / 'load.db'}", *SHORT, "-l", "rps:5/s", "--cascade", "--adjust")
 
     assert 0 == done.exit_code, done.stderr
     assert "RATE_LIMITED" in done.stdout
@@ -80,10 +81,29 @@ def test_report_of_a_broken_promise_returns_1(
     assert ("The promise held" in capsys.readouterr().out) is (exit_code == 0)
 
 
+@pytest.mark.parametrize(
+    ("measured", "exit_code"), [(Measurements(), 130), (measured_from(), 130), (measured_from(10_526), 1)]
+)
+def test_report_of_an_interrupted_test_returns_130_unless_a_limit_broke(measured: Measurements, exit_code: int) -> None:
+    """Also if it was interrupted before its first call."""
+    assert exit_code == show_report(measured, is_interrupted=True)
+
+
 def test_report_without_calls_returns_1(capsys: pytest.CaptureFixture[str]) -> None:
     """A test that did nothing proves nothing."""
     assert 1 == show_report(Measurements(), options())
     assert "No call was made." in capsys.readouterr().out
+
+
+def test_report_of_failed_calls_alone_returns_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without limits in force every call fails, so no limit was checked; the page says the same."""
+    page, recorder = tmp_path / "load.html", Recorder()
+    recorder.failed(ACQUIRE, ValueError("no limits are in force"), 1.0, 1.1)
+
+    assert 1 == show_report(recorder.take_measurements(), options(page))
+    printed = capsys.readouterr().out
+    assert "No limit was checked: none admitted or rejected a call." in printed
+    assert "The promise held" not in printed + page.read_text(encoding="utf-8")
 
 
 def test_report_of_many_limits_prints_the_worst(capsys: pytest.CaptureFixture[str]) -> None:

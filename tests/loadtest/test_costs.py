@@ -2,7 +2,7 @@
 
 import pytest
 
-from zae_limiter.loadtest.costs import Ceiling, WorkerTime, capacity_cost, reached_ceiling, worker_usd
+from zae_limiter.loadtest.costs import Ceiling, PageCosts, WorkerTime, capacity_cost, reached_ceiling, worker_usd
 from zae_limiter.loadtest.measurements import Measurements
 
 
@@ -44,6 +44,24 @@ def test_ceiling_is_reached_by_units_workers_or_time(
     measured, time = Measurements(write_units=write_units), WorkerTime(lambda_s=lambda_s)
 
     assert reason == reached_ceiling(Ceiling(5.0, 600), measured, time, elapsed_s)
+
+
+def test_ceiling_includes_what_earlier_runs_of_the_test_have_spent() -> None:
+    """A tuning is several runs, and its options hold for all of them."""
+    measured = Measurements(write_units=4_000_000)
+    by_cost, by_time = Ceiling(5.0, 600, spent_usd=2.5), Ceiling(5.0, 600, spent_s=550)
+
+    assert "it has cost USD 5.00, and --max-usd is 5" == reached_ceiling(by_cost, measured, WorkerTime(), 50)
+    assert "it has run for 600 s, and --max-duration is 600 s" == reached_ceiling(by_time, measured, WorkerTime(), 50)
+
+
+def test_costs_of_a_page_are_those_of_all_its_tests() -> None:
+    """Each test on the page measures from zero."""
+    costs = PageCosts()
+    for write_units in (0, 1_000_000, 2_000_000, 0, 800_000):
+        costs.include(Measurements(write_units=write_units))
+
+    assert (1.25, 0.5) == (costs.ended_usd, costs.last_usd)
 
 
 def test_ceiling_without_a_duration_is_reached_by_cost_alone() -> None:

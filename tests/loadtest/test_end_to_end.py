@@ -1,5 +1,7 @@
 """A load test on a local AWS, from its deployment to its deletion."""
 
+import json
+import signal
 import urllib.request
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.loadtest.end_to_end import (
     FEW_CALLS,
     KilledWorker,
     LoadTestCommands,
+    LocustPage,
     write_locust_files,
 )
 from zae_limiter.loadtest.aws_page import serve_page
@@ -42,6 +45,7 @@ def test_load_test_runs_in_all_modes_and_leaves_nothing_behind(commands):
     check_distributed(commands)
     check_failure(commands)
     check_page(commands)
+    check_page_command(commands)
     check_tune(commands)
     assert [0] == [one["running_masters"] for one in commands.listed()]
     assert {"deleted": True} == commands.printed("loadtest", "delete", "--yes")
@@ -95,7 +99,7 @@ def check_failure(commands: LoadTestCommands) -> None:
 
 
 def check_page(commands: LoadTestCommands) -> None:
-    """The web page of a master is served until it is interrupted."""
+    """The web page of a master is served until it is interrupted; then it has a result."""
     port = free_port()
     test = commands.opened(port)
     statuses = []
@@ -105,10 +109,30 @@ def check_page(commands: LoadTestCommands) -> None:
             statuses.append(answer.status)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        serve_page(test, test.configure(RunMode.UI, ENDLESS), port, look)
+    result = serve_page(test, test.configure(RunMode.UI, ENDLESS), port, look)
+
     assert [200] == statuses
+    assert (INTERRUPTED, None) == (result.stopped, result.measurements.started_s)
     assert not answers(port)
+    assert 0 == commands.service_tasks()
+
+
+def check_page_command(commands: LoadTestCommands) -> None:
+    """A test of the page runs on a worker, and Ctrl-C prints its report."""
+    port = free_port()
+    page = LocustPage(f"http://127.0.0.1:{port}")
+    with commands.started("loadtest", "ui", "-f", ENDLESS, "--port", str(port), "--no-browser", "--json") as process:
+        assert process.stderr is not None
+        announced = next((line for line in process.stderr if page.url in line), None)
+        assert announced is not None
+        page.wait_until(lambda stats: bool(stats["workers"]))
+        page.start_users(2)
+        page.wait_until(lambda stats: any(one["name"] == "gpt-4" and one["num_requests"] for one in stats["stats"]))
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate()
+
+    assert 0 == process.returncode, stderr
+    assert 0 < json.loads(stdout)["admitted"]
     assert 0 == commands.service_tasks()
 
 

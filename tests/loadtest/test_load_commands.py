@@ -136,7 +136,7 @@ def test_push_without_a_load_test_says_how_to_deploy_it(clients: Clients, folder
     done = invoke("loadtest", "push", "-n", limiter, "-C", str(folder), *place())
 
     assert 69 == done.exit_code
-    assert f"Deploy it with: zae-limiter loadtest deploy --name {limiter}" in done.stderr
+    assert f"Deploy it with: zae-limiter loadtest deploy --name {limiter} -C DIR" in done.stderr
 
 
 def test_delete_asks_first(name: str, folder: Path, clients: Clients) -> None:

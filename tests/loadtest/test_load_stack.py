@@ -178,7 +178,7 @@ def test_deletion_empties_the_bucket_again_if_a_worker_wrote_meanwhile(
 def test_missing_load_stack_says_how_to_deploy_it(clients: Clients) -> None:
     stack = new_load_stack(clients)
 
-    with pytest.raises(LoadTestNotFoundError, match=f"zae-limiter loadtest deploy --name {stack.limiter.name}"):
+    with pytest.raises(LoadTestNotFoundError, match=f"zae-limiter loadtest deploy --name {stack.limiter.name} -C DIR"):
         stack.outputs()
 
 

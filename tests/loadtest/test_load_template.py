@@ -14,6 +14,7 @@ from tests.loadtest.load_stacks import load_options
 from zae_limiter.infra import tags
 from zae_limiter.infra.template import MOST_BYTES, load_template
 from zae_limiter.loadtest.load_options import LOAD_ROLES, LimiterUnderTest, NetworkPlan, load_parameters
+from zae_limiter.loadtest.master import MasterSettings, settings_of
 from zae_limiter.loadtest.master_image import BASE_IMAGE
 from zae_limiter.loadtest.wheels import LAMBDA
 
@@ -38,7 +39,7 @@ def statements(stack: Resolved, role: str) -> list[dict[str, Any]]:
 
 class TestAsWritten:
     def test_load_template_passes_cfn_lint_in_every_partition(self, tmp_path: Path) -> None:
-        """Regions of all public partitions are checked."""
+        """Regions of five partitions are checked."""
         path = tmp_path / "load.yaml"
         path.write_text(load_template(), encoding="utf-8")
         linter = Path(sys.executable).with_name("cfn-lint")
@@ -99,6 +100,16 @@ class TestMaster:
 
         assert BASE_IMAGE == container["Image"]
         assert f":{LAMBDA.python}-" in BASE_IMAGE
+
+    def test_master_finds_its_settings_in_the_environment_of_its_task(self) -> None:
+        """No local AWS starts this task, so no other test would notice a variable that is missing."""
+        stack = resolved()
+        (container,) = stack.properties("MasterTask")["ContainerDefinitions"]
+        found = settings_of({one["Name"]: one["Value"] for one in container["Environment"]})
+
+        assert MasterSettings("CodeBucket", "my-app-load", "my-app-load-master", None, 5557, 8089) == found
+        assert found.cluster == stack.properties("Cluster")["ClusterName"]
+        assert found.service == stack.properties("MasterService")["ServiceName"]
 
     def test_master_with_an_own_image_pulls_it_from_the_stack(self) -> None:
         """The repository is emptied when the stack is deleted."""

@@ -123,6 +123,15 @@ class TestRuns:
         assert 0 < measured.admitted <= measured.calls["UpdateItem"] + measured.calls["PutItem"]
         assert 0 < measured.write_units
 
+    def test_interrupt_that_a_greenlet_would_lose_ends_the_test_with_its_report(self, tmp_path):
+        """Python raises SIGINT in whatever runs at that time, such as a call in the background."""
+        deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        path = written(tmp_path, deaf + (LOCUSTFILES / "simple.py").read_text(encoding="utf-8"))
+
+        result = run(LocustTest(path, "memory://"), until=lambda measured: measured.admitted > 0)
+
+        assert (True, {}) == (result.is_interrupted, result.measured.errors)
+
     @pytest.mark.parametrize("block", OF_LOAD_TESTS, ids=lambda block: block.place)
     def test_locust_file_of_a_page_runs_as_shown(self, block, tmp_path):
         """A reader pastes it into a file."""

@@ -1,16 +1,24 @@
-"""Where a master runs, and how it finds its settings."""
+"""Where a master runs, and at which address."""
+
+import time
+from dataclasses import replace
 
 import pytest
 
 from tests.dynamodb.engines import EngineAbsentError, fresh_table_name, running
 from tests.dynamodb.trees import session
+from tests.loadtest.run_configs import a_run
 from zae_limiter.infra.clients import Clients
+from zae_limiter.loadtest.aws_run import AwsLoadTest
 from zae_limiter.loadtest.load_options import LoadOutputs
-from zae_limiter.loadtest.load_test_error import LoadTestError
-from zae_limiter.loadtest.master import MasterSettings, address_of, settings_of
+from zae_limiter.loadtest.load_test_error import LoadTestError, MissingPluginError
+from zae_limiter.loadtest.master import address_of
 from zae_limiter.loadtest.master_host import FargateHost, LocalHost, master_host
+from zae_limiter.loadtest.run_config import RunMode, RunTarget
+from zae_limiter.loadtest.run_objects import RunObjects, current_run_id
 
 REGION = "us-east-1"
+TARGET = RunTarget("my-app", REGION)
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +78,19 @@ class TestFargateHost:
         assert (1, 0) == (started, tasks_of(clients, outputs))
 
     def test_second_run_at_the_same_time_is_refused(self, clients, outputs):
-        """One service has one master."""
+        """The first run keeps its master, and its configuration is not replaced."""
         FargateHost(clients, outputs).start()
+        clients.of("s3").create_bucket(Bucket=outputs.cluster_name)
+        first, second = (replace(a_run(RunMode.STANDALONE), run_id=run_id) for run_id in ("first", "second"))
+        test = AwsLoadTest(
+            clients, replace(outputs, bucket_name=outputs.cluster_name), TARGET, FargateHost(clients, outputs)
+        )
+        RunObjects(test.bucket, first).begin()
 
         with pytest.raises(LoadTestError, match="another run uses the master"):
-            FargateHost(clients, outputs).start()
+            test.run(second, lambda _: None)
+        assert 1 == tasks_of(clients, outputs)
+        assert "first" == current_run_id(test.bucket)
 
     def test_task_that_stopped_in_this_run_is_a_failure_with_its_reason(self, clients, outputs):
         """Tasks of earlier runs are not."""
@@ -86,6 +102,29 @@ class TestFargateHost:
         assert "the task of the master stopped" in str(host.failure())
         host.start()
         assert host.failure() is None
+
+    def test_task_that_stopped_is_reported_with_the_end_of_its_log(self, clients, outputs):
+        """Lines of earlier runs are left out."""
+        logs, place = clients.of("logs"), {"logGroupName": outputs.cluster_name, "logStreamName": "master"}
+        logs.create_log_group(logGroupName=outputs.cluster_name)
+        logs.create_log_stream(**place)
+        host = FargateHost(clients, replace(outputs, master_log_group_name=outputs.cluster_name))
+        host.start()
+        now_ms = int(time.time() * 1000)
+        events = [(now_ms - 3_600_000, "an earlier run"), (now_ms + 1000, "pip failed\nno wheels")]
+        logs.put_log_events(**place, logEvents=[{"timestamp": at_ms, "message": text} for at_ms, text in events])
+        host.stop()
+
+        assert ("pip failed", "no wheels") == host.failure().log_lines
+
+    def test_page_without_the_plugin_starts_no_task(self, clients, outputs, monkeypatch, tmp_path):
+        """A task costs money, and takes a minute to start."""
+        monkeypatch.setenv("PATH", str(tmp_path))
+        test = AwsLoadTest(clients, outputs, TARGET, FargateHost(clients, outputs))
+
+        with pytest.raises(MissingPluginError):
+            test.begin(RunObjects(test.bucket, a_run(RunMode.UI)))
+        assert 0 == tasks_of(clients, outputs)
 
 
 class TestMasterHost:
@@ -111,13 +150,7 @@ class TestMasterHost:
         assert failure.log_lines
 
 
-class TestSettings:
-    def test_task_has_its_bucket_and_its_stack_in_the_environment(self):
-        """The template sets them; the names of cluster and service follow."""
-        found = settings_of({"ZAE_LOADTEST_BUCKET": "code", "ZAE_LOADTEST_STACK": "my-app-load"})
-
-        assert MasterSettings("code", "my-app-load", "my-app-load-master", None, 5557, 8089) == found
-
+class TestAddress:
     def test_address_of_a_task_is_the_first_of_its_container(self):
         """Workers are in the same VPC."""
         networks = [{"NetworkMode": "awsvpc", "IPv4Addresses": ["10.0.1.7"]}]

@@ -100,6 +100,14 @@ async def test_driver_without_limits_in_a_file_says_so(tmp_path: Path) -> None:
     assert [Limit.per_second("rps", 1000)] == list(next(iter(measured.limits.values())).limits)
 
 
+async def test_driver_in_memory_stores_a_limit_for_calls_that_take_nothing() -> None:
+    """A limit of nothing is invalid."""
+    measured = await NativeRun(Workload({"rps": 0}, duration_s=0.05, users=1)).on_url("memory://")
+
+    assert measured.admitted > 0
+    assert [] == list(measured.errors)
+
+
 @pytest.mark.parametrize(
     ("consume", "error"), [({"rps": 101}, AmountExceedsCapacityError), ({"rpm": 1}, ValidationError)]
 )

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -99,6 +100,8 @@ class TestOptions:
             (["run", "--url", "memory://", "-f", "none.py"], "there is no Locust file 'none.py'"),
             (["ui", "--url", "memory://"], "pass a Locust file with --file"),
             (["ui", "-n", "a", "-f", SIMPLE, "SimpleUser"], "CLASS and --processes require --url"),
+            (["ui", "--url", "memory://", "-f", SIMPLE, "--max-usd", "1"], "--max-usd requires --name"),
+            (["ui", "--url", "memory://", "-f", SIMPLE, "--html", "/no/such/page.html"], "there is no directory"),
             (["ui", "--url", "memory://", "-f", SIMPLE, "--processes", "2"], "processes do not share memory://"),
             (["run", "--url", "memory://", "-f", SIMPLE, "--html", "/no/such/page.html"], "there is no directory"),
         ],
@@ -183,6 +186,23 @@ class TestRuns:
         assert f"http://127.0.0.1:{port}" in announced
         assert "SimpleCascadeUser" in page
         assert (0, "") == (process.returncode, stdout)
+
+    def test_last_test_of_a_page_is_reported_when_it_ends(self, tmp_path):
+        """As JSON alone on stdout, and as a page."""
+        url, port, html = f"sqlite:///{tmp_path / 'load.db'}", free_port(), tmp_path / "report.html"
+        form = ["--port", str(port), "--html", str(html), "--no-browser", "--json"]
+        with start("ui", "--url", url, "-f", SIMPLE, *form) as process:
+            assert process.stderr is not None
+            process.stderr.readline()
+            users = urllib.parse.urlencode({"user_classes": "SimpleUser", "user_count": 1, "spawn_rate": 1}).encode()
+            OPENER.open(f"http://127.0.0.1:{port}/swarm", users, timeout=PATIENCE_S).close()
+            wait_for_calls(url, process)
+            os.kill(process.pid, signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=PATIENCE_S)
+
+        assert 0 == process.returncode, stderr
+        assert 0 < json.loads(stdout)["admitted"]
+        assert html.read_text(encoding="utf-8").startswith("<!doctype html>")
 
     def test_page_at_a_used_port_is_refused(self, tmp_path):
         """Locust would start and then fail."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.loadtest.memory_bucket import MemoryBucket
 from tests.loadtest.run_configs import a_run
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.loadtest.costs import Ceiling
@@ -18,6 +19,7 @@ from zae_limiter.loadtest.run_config import (
     check_duration,
     check_file,
 )
+from zae_limiter.loadtest.run_objects import RunObjects, current_run_id
 
 CONFIG = a_run(RunMode.HEADLESS, classes=("SimpleUser",))
 
@@ -50,6 +52,17 @@ class TestRunConfig:
         found = target_environment(local, "http://aws:4566")["ZAE_LOADTEST_URL"]
 
         assert "dynamodb://my-app?region=eu-west-1&endpoint_url=http://aws:4566" == found
+
+
+class TestRunObjects:
+    @pytest.mark.parametrize(("mode", "current"), [(RunMode.HEADLESS, None), (RunMode.STANDALONE, CONFIG.run_id)])
+    def test_run_without_a_master_is_not_the_one_that_a_master_executes(self, mode, current):
+        """A master of another run may be starting."""
+        bucket = MemoryBucket()
+
+        RunObjects(bucket, replace(CONFIG, mode=mode)).begin()
+
+        assert current == current_run_id(bucket)
 
 
 class TestChecks:

@@ -1,9 +1,17 @@
 """How the best number of users per worker is found."""
 
+from collections import Counter
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.loadtest.run_configs import a_run
+from zae_limiter.loadtest.aws_run import RunResult
+from zae_limiter.loadtest.aws_tuning import AwsTuning, TuningPlan
+from zae_limiter.loadtest.measurements import Latencies, Measurements
+from zae_limiter.loadtest.run_config import RunConfig, RunMode
 from zae_limiter.loadtest.tuning import (
     TuningGoal,
     TuningResult,
@@ -84,6 +92,35 @@ class TestBisection:
     def test_step_without_requests_is_inefficient(self):
         """Its median is unknown."""
         assert 0.0 == efficiency(ALONE, TuningStep(40, 0, 0.0, 0.0))
+
+
+class MeasuredLoadTest:
+    """A load test whose runs measure the same again and again."""
+
+    def __init__(self, measured: Measurements) -> None:
+        self.configs: list[RunConfig] = []
+        self._measured = measured
+
+    def configure(self, mode: RunMode, file: str, **options: Any) -> RunConfig:
+        return a_run(mode, file, **options)
+
+    def run(self, config: RunConfig, listener: object) -> RunResult:
+        self.configs.append(config)
+        return RunResult(self._measured, None, 0, 0)
+
+
+class TestRuns:
+    def test_ceiling_of_a_tuning_is_that_of_all_its_runs(self):
+        """Each run starts with what the runs before it have cost."""
+        measured = Measurements(write_units=1_000_000, latencies={"ACQUIRE": Latencies(Counter({100: 200}), 3.0)})
+        load_test = MeasuredLoadTest(measured)
+        plan = TuningPlan("simple.py", (), GOAL, step_s=30, baseline_s=60, max_usd=2.0, max_duration_s=900)
+
+        AwsTuning(load_test, plan, lambda _: None).tune()
+
+        assert [1, 40] == [one.users for one in load_test.configs]
+        assert [0.0, 0.625] == pytest.approx([one.spent_usd for one in load_test.configs], abs=0.01)
+        assert {(2.0, 900)} == {(one.ceiling.max_usd, one.ceiling.max_duration_s) for one in load_test.configs}
 
 
 class TestOutput:

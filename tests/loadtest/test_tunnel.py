@@ -134,16 +134,32 @@ class TestTunnel:
         assert [] == clients.ssm.requests
 
 
+def task_with(*containers: dict[str, Any]) -> dict[str, Any]:
+    return {"taskArn": "arn:aws:ecs:eu-west-1:1:task/my-app-load/abc", "containers": list(containers)}
+
+
 class TestTarget:
     def test_target_names_cluster_task_and_container(self):
         """The form that Systems Manager expects."""
-        task = {"taskArn": "arn:aws:ecs:eu-west-1:1:task/my-app-load/abc", "containers": [{"runtimeId": "abc-1"}]}
+        others = {"name": "aws-guardduty-agent-x", "runtimeId": "abc-2"}
+        agents = [{"name": "ExecuteCommandAgent", "lastStatus": "RUNNING"}]
+        master = {"name": "master", "runtimeId": "abc-1", "managedAgents": agents}
 
-        assert "ecs:my-app-load_abc_abc-1" == target_of("my-app-load", task)
+        found = target_of("my-app-load", task_with(others, master))
 
-    def test_target_of_a_starting_container_is_unknown(self):
-        """It has no runtime id yet."""
-        assert target_of("my-app-load", {"taskArn": "arn:x/abc", "containers": [{}]}) is None
+        assert "ecs:my-app-load_abc_abc-1" == found
+
+    @pytest.mark.parametrize(
+        "containers",
+        [
+            [],
+            [{"name": "master"}],
+            [{"name": "master", "runtimeId": "abc-1", "managedAgents": [{"lastStatus": "PENDING"}]}],
+        ],
+    )
+    def test_target_of_a_starting_container_is_unknown(self, containers):
+        """It has no runtime id yet, or its agent does not accept sessions yet."""
+        assert target_of("my-app-load", task_with(*containers)) is None
 
     def test_version_is_read_from_the_output_of_the_plugin(self):
         """It prints nothing else."""

@@ -3,6 +3,7 @@
     python -m tests.model                      every configuration, as CI runs them
     python -m tests.model --config takes       only this configuration; may be repeated
     python -m tests.model --deeper             larger bounds, for minutes to hours
+    python -m tests.model --several            only an acquire from three buckets (see ``several``)
     python -m tests.model --mutations          every mutation, with the shortest trace that violates an invariant
 
 A violation is printed as the shortest sequence of steps that leads to it, and the exit code is 1. There is no
@@ -48,10 +49,10 @@ each other (see ``pool``). So a configuration has finitely many states, and all 
 creation ends after a few ticks or writes, and exploration stops there.
 
 **What is not modelled.** Clocks that differ, or that are uncertain except for top-ups (time is exact, in ticks). More
-than two shards. Cascades, group commit, and charges spread over shards. The choice of an effort from the rate of other
+than two shards. Group commit, and charges spread over shards. The choice of an effort from the rate of other
 clients: every effort is tried instead (see ``efforts``). Stale reads, except as old views. ``tests/promise`` and
 ``tests/simulation`` cover these at random. Bounds: amounts of one and two tokens, a debt of one or two tokens, one
-lease per client, one late copy.
+lease per client, one late copy. Several buckets are modelled apart from this, with two faults per run (``several``).
 
 **States that are merged without loss.** An answer in flight, with the client that has it and waits. A write in flight
 while no time may pass: it is sent when it arrives. An overflow of more than one token. Attributes of views that no code
@@ -65,6 +66,7 @@ import sys
 from tests.model.configs import CONFIGS
 from tests.model.explorer import explore
 from tests.model.mutations import explore_mutated
+from tests.model.several import CASES, explore_several
 from tests.mutations.catalogue import MUTATIONS
 
 
@@ -75,12 +77,15 @@ def main(arguments: list[str]) -> int:
         "--config", action="append", choices=[one.name for one in CONFIGS], help="a configuration; may be repeated"
     )
     parser.add_argument("--all", action="store_true", help="all configurations (default)")
+    parser.add_argument("--several", action="store_true", help="an acquire from three buckets, instead of one bucket")
     parser.add_argument("--deeper", action="store_true", help="larger bounds")
     parser.add_argument("--most", type=int, help="stop after this many states")
     parser.add_argument("--mutations", action="store_true", help="print the violation of each broken rule")
     asked = parser.parse_args(arguments)
     if asked.mutations:
         return _explore_mutations(asked.config)
+    if asked.several:
+        return _explore_several(int(asked.deeper))
     failed = False
     for config in CONFIGS:
         if asked.all or not asked.config or config.name in asked.config:
@@ -98,6 +103,15 @@ def _explore_mutations(names: list[str] | None) -> int:
                 explored = explore_mutated(mutation, check)
                 _print(f"{mutation.name}:\n{explored}\n")
                 missed += explored.violation is None
+    return 1 if missed else 0
+
+
+def _explore_several(more_faults: int) -> int:
+    missed = 0
+    for case in CASES:
+        explored = explore_several(case, case.faults + more_faults)
+        _print(explored)
+        missed += explored.violation is not None
     return 1 if missed else 0
 
 

@@ -4,10 +4,11 @@ The simulation, the model, the promise tests and the soak take their mutations f
 so a bug in one of them does not hide a fault that another would notice.
 """
 
+from tests.mutations.chains import CHAINS
 from tests.mutations.combined import COMBINED
 from tests.mutations.mutation import Mutation
 from tests.mutations.rebases import EXPIRIES, REBASES
-from tests.mutations.requests import CASCADES, CLOCKS, USAGES
+from tests.mutations.requests import CLOCKS, USAGES
 from tests.mutations.settlements import LOST_ANSWERS, SETTLEMENTS
 from tests.mutations.shards import ACROSS, MERGES, SPLITS
 from tests.mutations.takes import HOLDS, TAKES, TOP_UPS
@@ -24,7 +25,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *MERGES,
     *ACROSS,
     *LOST_ANSWERS,
-    *CASCADES,
+    *CHAINS,
     *CLOCKS,
     *USAGES,
 )

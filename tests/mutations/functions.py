@@ -7,7 +7,7 @@ from typing import Any
 
 import zae_limiter.runtime.aio as runtime
 from tests.mutations import writes
-from zae_limiter.caches.request import Owed
+from zae_limiter.caches.request import Charge, Owed
 from zae_limiter.core import rebase
 from zae_limiter.core.bucket_changes import Add, Settlement, expiry_s
 from zae_limiter.core.errors import RateLimiterUnavailable
@@ -70,9 +70,10 @@ def ancestors_ignored(known_rejection: Real) -> Real:
 def credited_again(real: Real) -> Real:
     """Credit twice what a lease returns."""
 
-    async def settle(self: Any, changes: dict[str, int], *, now: bool) -> None:
-        await real(self, changes, now=now)
-        again = {name: amount for name, amount in changes.items() if amount < 0}
+    async def settle(self: Any, charges: list[Charge], *, now: bool) -> None:
+        await real(self, charges, now=now)
+        credits = [{name: amount for name, amount in one.changes.items() if amount < 0} for one in charges]
+        again = [one._replace(changes=changes) for one, changes in zip(charges, credits, strict=True) if changes]
         if again:
             await real(self, again, now=now)
 

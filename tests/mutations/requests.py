@@ -1,31 +1,13 @@
-"""Mutations of the cascade, of the clock and of usage."""
+"""Mutations of the clock and of usage."""
 
 from tests.mutations import functions, writes
-from tests.mutations.mutation import MISCOUNTED, OVER, mutation, patch, simulation, soak
-from tests.simulation.needs import CASCADE
+from tests.mutations.mutation import OVER, mutation, patch, simulation, soak
 from tests.simulation.plan import SKEW, USAGE
 from tests.simulation.port import WRONG_DATE, Port
 from tests.soak.watching import FAST_CLOCK
 from zae_limiter import clock
-from zae_limiter._async.limiter import cascade
-from zae_limiter._async.limiter.levels import BucketLevels
 from zae_limiter.schema import usage_item
 from zae_limiter_aggregator import apply
-
-CASCADES = (
-    mutation(
-        "parent's fresh view ignored",
-        "a fresh view that is short rejects before anything is written",
-        patch(BucketLevels, "known_rejection", functions.ancestors_ignored),
-        simulation("wasted", CASCADE),
-    ),
-    mutation(
-        "other side not credited back",
-        "both or none: a side that was taken from is credited back",
-        patch(cascade, "give_back", functions.nothing),
-        simulation(MISCOUNTED, CASCADE),
-    ),
-)
 
 CLOCKS = (
     mutation(

@@ -22,7 +22,7 @@ from tests.simulation.server import Server
 from tests.soak.watching import CREDIT_TWICE, UNWRITTEN
 from zae_limiter._async.limiter.client import BucketClient
 from zae_limiter._async.limiter.group_commit import BatchedClient, TakeBatcher
-from zae_limiter._async.limiter.lease import Lease
+from zae_limiter._async.limiter.lease_part import LeasePart
 from zae_limiter._async.limiter.settle import Settler
 from zae_limiter._async.limiter.shards import ShardClient
 from zae_limiter._async.store import buckets
@@ -79,7 +79,7 @@ SETTLEMENTS = (
     mutation(
         "lease that credits twice",
         "a lease gives back at most what it holds, once",
-        patch(Lease, "_settle", functions.credited_again),
+        patch(LeasePart, "_settle", functions.credited_again),
         simulation(MISCOUNTED),
         promise(ONE_BUCKET, SHARDED_BUCKET, by=written(writes.credited_twice, "settle")),
         soak(CREDIT_TWICE, "were used that the table has not counted"),

@@ -8,7 +8,7 @@ from tests.release.index_hints import index_hints
 from tools import package
 
 # The extras of developers name others of this project; the installer reads it, not a user.
-OWN_EXTRAS = re.compile(r'^    "zae-limiter\[docs,local,plot\]",$', re.MULTILINE)
+OWN_EXTRAS = re.compile(r'^    "zae-limiter\[[a-z,]+\]",$', re.MULTILINE)
 WRITTEN = (".md", ".py", ".sh", ".yml", ".yaml", ".toml", ".txt", ".json", ".jinja", "Makefile", "run")
 # Tests name such commands to find them.
 EXEMPT = "tests/"

@@ -27,6 +27,14 @@ with SyncRepository.open("sqlite:///limits.db") as repo:
         print(exceeded.primary_violation.available)
 """
 
+# The adapters that need a framework. Their extras have the same names.
+ADAPTERS = {
+    "aiohttp": "aiohttp",
+    "django": "django",
+    "drf": "djangorestframework",
+    "fastapi": "fastapi",
+    "flask": "flask",
+}
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 
@@ -93,6 +101,10 @@ def test_every_module_imports_except_those_of_extras(plain, tmp_path):
     expected = {
         "zae_limiter.infra.cdk": f'the construct needs the AWS CDK; install it: {pip()} "{ROOT}[cdk]"',
         "zae_limiter.locust": f'locust is not installed; install it: {pip()} "{ROOT}[bench]"',
+        **{
+            f"zae_limiter.web.{extra}": f'{package} is not installed; install it: {pip()} "{ROOT}[{extra}]"'
+            for extra, package in ADAPTERS.items()
+        },
         # Only a Locust process imports them.
         "zae_limiter.loadtest.locust_node": "No module named 'gevent'",
         "zae_limiter.loadtest.locust_plugin": "No module named 'gevent'",
@@ -145,7 +157,7 @@ def test_plain_installation_deploys_limits_counts_and_shows_usage(plain, tmp_pat
         built = plain.run("python", "-c", DEPLOY_IN_CODE, cwd=tmp_path, **variables)
 
     assert "rpd        3     2\n" in admitted
-    assert "rate limit exceeded: rpd of user-1: 2 of 5 available, 3 requested" in rejected
+    assert "rate limit exceeded: rpd of user-1 for search: 2 of 5 available, 3 requested" in rejected
     assert ["user-1", "search", "3"] == usage[2:5]
     assert "CREATE_COMPLETE True\n" == built
 

@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from zae_limiter.runtime.threads import Parallel, Promise
+from zae_limiter.runtime.threads import Later, Parallel, Promise
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def test_promise_or_nested_pair_under_gevent_blocks_only_its_greenlet():
     printed = run_script("""
         from gevent import monkey
         monkey.patch_all()
-        from zae_limiter.runtime.threads import Parallel, Promise, sleep
+        from zae_limiter.runtime.threads import Later, Parallel, Promise, sleep
 
         parallel, promise = Parallel("gevent"), Promise()
         def nested(depth):
@@ -357,6 +357,36 @@ def test_auto_mode_on_several_cpus_is_a_threadpool():
     parallel.close()
 
     assert not meeting.broken
+
+
+def test_calls_of_one_acquire_all_run_at_the_same_time():
+    """It has 16 buckets at most. A second round needs no other threads."""
+    with several_cpus():
+        parallel = Parallel("threadpool")
+    started = []
+    for _ in range(5):
+        meeting = threading.Barrier(16, timeout=300)
+        parallel.run([meeting.wait] * 16)
+        started.append(len(parallel._pool._threads))
+    parallel.close()
+
+    assert [15] * 5 == started
+
+
+def test_pairs_of_one_caller_need_one_thread():
+    """A thread is started only if none is idle."""
+    with several_cpus():
+        parallel = Parallel("threadpool")
+    for _ in range(20):
+        meeting = threading.Barrier(2, timeout=300)
+        parallel.run([meeting.wait, meeting.wait])
+        # A thread is idle soon after the result of its call is known.
+        while not parallel._pool._idle:
+            time.sleep(0.001)
+    started = len(parallel._pool._threads)
+    parallel.close()
+
+    assert 1 == started
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -441,3 +471,26 @@ def test_background_work_does_not_keep_the_interpreter_alive():
             """)
 
         assert ["True"] == printed
+
+
+def test_stop_waits_for_work_that_has_begun():
+    """At the exit of the interpreter, the thread of the work would be cut off otherwise."""
+    calls: list[int] = []
+    ended: list[int] = []
+    first, second, turn = threading.Event(), threading.Event(), threading.Lock()
+
+    def work():
+        calls.append(len(calls))
+        (second if len(calls) > 1 else first).set()
+        with turn:
+            if not ended:
+                second.wait(300)
+            ended.append(len(calls))
+
+    later = Later(work, work)
+    later.start(0)
+    first.wait(300)
+
+    later.stop()
+
+    assert [2, 2] == ended

@@ -24,19 +24,22 @@ from tests.one_bucket import (
     without_birth,
 )
 from zae_limiter.core.acquire import Rebase, Take
-from zae_limiter.core.config import EntityFacts, Resolution
+from zae_limiter.core.config import EntityFacts, Links, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import own_effective_limits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_writes import Signature, create, rebase, sent_again
-from zae_limiter.schema.operations import Put, Update
+from zae_limiter.schema.operations import AttributeExists, Put, Update
+from zae_limiter.tables import evaluate
 
 RPS = Limit("rps", 10, 10, 1)
 RPM = Limit("rpm", 100, 100, 60)
 TERMS = stored(RPS, RPM)
-CHILD = own_effective_limits(Resolution((), 3, None, None, EntityFacts("org-1", True, 1)), (RPS,), 0)
+CHILD = own_effective_limits(
+    Resolution((), 3, None, None, EntityFacts("org-1", True, 1), links=Links("org-1")), (RPS,), 0
+)
 
 
 def make_take(item: dict[str, Any]) -> Update:
@@ -221,3 +224,24 @@ def test_top_up_is_refused_after_any_other_write() -> None:
 
     assert item[name] - 500 == new[name]
     assert isinstance(apply(write, {**item, "b_wcu_tc": item["b_wcu_tc"] + 1}), Refused)
+
+
+def test_count_adds_to_the_totals_and_leaves_the_balances() -> None:
+    """It requires the bucket that was seen, and that it still has the limits."""
+    item = created(TERMS, {"rps": 3})
+    counting = bucket_writes.count(view(item, NOON), [(1, 5_000)], 77)
+
+    after = evaluate.apply(counting, item)
+    assert isinstance(after, dict)
+    assert {"b_wcu_tc": 2, "b_rps_tc": 8_000, "op": 77} == {
+        name: value for name, value in after.items() if item.get(name) != value
+    }
+    assert isinstance(evaluate.apply(counting, {**item, "bi": item["bi"] + 1}), Refused)
+    assert isinstance(evaluate.apply(counting, {name: item[name] for name in item if name != "b_rps_tk"}), Refused)
+
+
+def test_count_of_an_older_item_requires_its_limits_only() -> None:
+    """An item that an older version created has no birth number."""
+    item = {name: value for name, value in created(TERMS).items() if name != "bi"}
+
+    assert (AttributeExists("b_rpm_tk"),) == bucket_writes.count(view(item, NOON), [(0, 5_000)], 77).when

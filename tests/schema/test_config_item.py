@@ -198,21 +198,27 @@ def test_resolution_keys_are_those_of_five_records() -> None:
     assert expected == config_item.resolution_keys("ns", "user-1", "gpt-4")
 
 
-def test_resolution_records_are_read_in_the_order_of_their_keys() -> None:
-    """An absent record is None."""
-    items = [
-        config_item.to_item(ENTITY, LIVE),
-        None,
-        None,
-        config_item.to_item(SYSTEM, ConfigRecord((TPM,), 2)),
-        entity_item.to_item("ns", Entity("user-1", parent_id="org-1", cascade=True), 5),
-    ]
+def test_resolution_records_are_found_by_their_keys() -> None:
+    """A record that is absent or was not read is None."""
+    keys = config_item.resolution_keys("ns", "user-1", "gpt-4")
+    across = config_item.all_resources_keys("ns", "user-1")
+    place = config_item.entity_place("ns", "user-1", "_all_")
+    items = {
+        keys.entity_resource: config_item.to_item(ENTITY, LIVE),
+        keys.entity_default: None,
+        keys.system: config_item.to_item(SYSTEM, ConfigRecord((TPM,), 2)),
+        keys.meta: entity_item.to_item("ns", Entity("user-1", parent_id="org-1", cascade=True), 5),
+        across.entity_all: config_item.to_item(place, LIVE),
+    }
     expected = ConfigRecords(
-        entity_resource=LIVE, system=ConfigRecord((TPM,), 2), meta=EntityFacts("org-1", cascade=True, version=5)
+        entity_resource=LIVE,
+        system=ConfigRecord((TPM,), 2),
+        meta=EntityFacts("org-1", cascade=True, version=5),
+        entity_all=LIVE,
     )
 
-    assert expected == config_item.resolution_records(items)
-    assert ConfigRecords() == config_item.resolution_records([None] * 5)
+    assert expected == config_item.resolution_records(keys, across, items)
+    assert ConfigRecords() == config_item.resolution_records(keys, across, {})
 
 
 def test_entities_query_reads_the_index_of_the_resource() -> None:

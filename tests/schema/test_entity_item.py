@@ -1,5 +1,7 @@
 """Entities round-trip through items, and leave a tombstone."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,15 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as some
-from zae_limiter.core.config import EntityFacts
-from zae_limiter.core.entity import Entity
+from zae_limiter.core.config import Block, EntityFacts
+from zae_limiter.core.entity import Entity, EntityBlock
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.schema import entity_item
-from zae_limiter.schema.operations import AttributeAbsent, Equals, ItemAbsent
+from zae_limiter.schema.operations import AtLeast, AttributeAbsent, Differs, Equals, ItemAbsent, Update
+from zae_limiter.tables import evaluate
 
 CHILD = Entity("user-1", "User One", "org-1", True, {"plan": "pro"}, "2024-01-01T00:00:00.000Z")
 SEEN = EntityFacts("org-1", cascade=True, version=4)
 GONE = EntityFacts(None, cascade=False, version=5, deleted=True)
+
+AS_SEEN = (Equals("config_version", 4), Differs("deleted", True))
+
+
+def applied(operation: Update, item: dict[str, Any]) -> dict[str, Any]:
+    """Return an item after an operation that it does not refuse."""
+    after = evaluate.apply(operation, item)
+    assert isinstance(after, dict)
+    return after
+
 
 scalars = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -158,3 +171,89 @@ def test_entity_facts_without_a_version_raise_corrupt_item() -> None:
     """Without it no change could be detected."""
     with pytest.raises(CorruptItemError, match="config_version"):
         entity_item.facts_from_item({"PK": "ns/ENTITY#user-1", "SK": "#META"})
+
+
+def test_entity_round_trips_with_the_resources_that_cascade_and_its_ancestors() -> None:
+    """Users see the resources. The ancestors are a hint for clients."""
+    entity = Entity("user-1", parent_id="team-1", cascade=True, cascade_resources=("gpt-4", "gpt-5"))
+    item = entity_item.to_item("ns", entity, 2, ["team-1", "org-1"])
+
+    facts = entity_item.facts_from_item(item)
+    assert entity == entity_item.from_item(item)
+    assert (("gpt-4", "gpt-5"), ("team-1", "org-1")) == (facts.cascade_resources, facts.ancestors)
+
+
+def test_move_replaces_the_parent_the_cascade_and_the_index_entry() -> None:
+    """The version rises, so every client notices."""
+    item = entity_item.to_item("ns", CHILD, 4, ["org-1"])
+    moved = entity_item.move("ns", Entity("user-1", parent_id="org-2", cascade=True), SEEN, ["org-2", "top"])
+    alone = entity_item.move("ns", Entity("user-1"), SEEN, [])
+
+    after = applied(moved, item)
+    assert (*AS_SEEN, AttributeAbsent("children")) == moved.when
+    assert EntityFacts("org-2", True, 5, ancestors=("org-2", "top")) == entity_item.facts_from_item(after)
+    assert ("ns/PARENT#org-2", "CHILD#user-1") == (after["GSI1PK"], after["GSI1SK"])
+    assert {"name": "User One", "metadata": {"plan": "pro"}} == {name: after[name] for name in ("name", "metadata")}
+    assert EntityFacts(None, False, 5) == entity_item.facts_from_item(applied(alone, item))
+    assert "GSI1PK" not in applied(alone, item)
+
+
+def test_move_of_a_parent_depends_on_no_number_of_children() -> None:
+    """Its first child is known, and further ones change nothing."""
+    moved = entity_item.move("ns", Entity("user-1"), replace(SEEN, counts_children=True), [])
+
+    assert AS_SEEN == moved.when
+
+
+def test_blocks_are_stored_with_the_entity_and_removed_again() -> None:
+    """Users see when a block ends."""
+    item = entity_item.to_item("ns", CHILD, 4)
+    blocks = (Block(), Block("gpt-4", "unpaid", 1_000))
+
+    blocked = applied(entity_item.block("ns", "user-1", SEEN, blocks), item)
+    free = applied(entity_item.block("ns", "user-1", replace(SEEN, version=5), ()), blocked)
+
+    found = entity_item.from_item(blocked)
+    assert blocks == entity_item.facts_from_item(blocked).blocks
+    assert found is not None
+    assert (EntityBlock(), EntityBlock("gpt-4", "unpaid", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))) == found.blocks
+    assert ((), False) == (entity_item.facts_from_item(free).blocks, "blocks" in free)
+
+
+def test_bypass_is_stored_with_the_entity_and_removed_again() -> None:
+    """It is a fact of the record."""
+    item = entity_item.to_item("ns", CHILD, 4)
+
+    passing = applied(entity_item.bypass("ns", "user-1", SEEN, True), item)
+    ended = applied(entity_item.bypass("ns", "user-1", replace(SEEN, version=5), False), passing)
+
+    assert (True, 5) == (entity_item.facts_from_item(passing).bypass, passing["config_version"])
+    assert (False, False) == (entity_item.facts_from_item(ended).bypass, "bypass" in ended)
+
+
+def test_moves_require_every_entity_above_as_it_was_seen() -> None:
+    """So two moves at the same time cannot form a cycle."""
+    assert AS_SEEN == entity_item.unchanged("ns", "org-1", SEEN).when
+    assert AS_SEEN == entity_item.adopt("ns", "org-1", SEEN).when
+    assert (AtLeast("children", 1), *AS_SEEN) == entity_item.part_with("ns", "org-1", SEEN).when
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    ["[", "5", "[5]", "[[1]]", '[["a",2,3]]', '[[2,"a",3]]', '[["a","b","c"]]', "[[null,null,-1]]", "[" * 9_999],
+)
+def test_damaged_blocks_raise(blocks: str) -> None:
+    """A damaged record must not admit what was blocked."""
+    item = {**entity_item.to_item("ns", CHILD, 4), "blocks": blocks}
+
+    with pytest.raises(CorruptItemError, match="blocks"):
+        entity_item.facts_from_item(item)
+
+
+@pytest.mark.parametrize("ancestors", ["", "a##b", "a#b c"])
+def test_damaged_ancestors_raise(ancestors: str) -> None:
+    """They become keys of reads."""
+    item = {**entity_item.to_item("ns", CHILD, 4), "ancestors": ancestors}
+
+    with pytest.raises(CorruptItemError, match="ancestors"):
+        entity_item.facts_from_item(item)

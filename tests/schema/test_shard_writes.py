@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.many_shards import Item, after_merge, after_split, applied, grown, level, merging, splitting
 from tests.one_bucket import NOON, after, at, created, stored, taking, view, without_birth
-from zae_limiter.core.config import EntityFacts, Resolution
+from zae_limiter.core.config import EntityFacts, Links, Resolution
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import effective_limits
 from zae_limiter.schema import bucket_writes
@@ -46,7 +46,7 @@ class TestSplit:
     def test_split_copies_everything_but_number_balances_and_totals(self) -> None:
         """Limits, stamp, baseline and parent are the same; totals and writes start at zero."""
         facts = EntityFacts("org-1", True, 2)
-        terms = effective_limits(Resolution((RPM, TPM), 3, "system", None, facts), 7)
+        terms = effective_limits(Resolution((RPM, TPM), 3, "system", None, facts, links=Links("org-1")), 7)
         assert terms is not None
         items = after_split({0: created(terms, {"rpm": 7})}, 0, at(NOON))
         own = {*NOT_SHARED, "PK", "GSI2SK", "GSI3SK", "GSI4SK", "b_rpm_tk", "b_tpm_tk", "b_rpm_tc", "b_tpm_tc"}

@@ -50,6 +50,13 @@ def test_usage_query_continues_after_a_position(filters: dict[str, Any], index: 
     assert start == usage_queries.query("ns", UsageFilter(**filters), AFTER).start
 
 
+def test_resource_of_a_key_is_that_of_its_snapshot() -> None:
+    """Other items of an entity have none."""
+    found = [usage_queries.resource_of(Key("ns/ENTITY#user-1", sk)) for sk in ("#USAGE#_all_#2024-01", "#META")]
+
+    assert ["_all_", None] == found
+
+
 windows = st.builds(window_at, st.sampled_from(WINDOW_TYPES), some.times_ms)
 
 

@@ -11,6 +11,7 @@ import sys
 from random import Random
 
 from tests.simulation.fleet import Fleet, Process, prepare
+from tests.simulation.levels import Tree
 from tests.simulation.loop import Timeline
 from tests.simulation.plan import Plan, Scenario
 from tests.simulation.server import Lags, Server
@@ -35,7 +36,7 @@ def first_seconds(seed: int) -> Supply:
     clients = Clients(seed, 1, limit, 1, 1)
     timeline = Timeline()
     plan = Plan(seed, 1, 0, frozenset())
-    scenario = Scenario((BUCKET[0],), {}, (limit,), _FIRST_S, {}, 60, 1, 1, 0, 1_000, 0.0)
+    scenario = Scenario((BUCKET[0],), Tree(), (limit,), _FIRST_S, {}, 60, 1, 1, 0, 1_000, 0.0)
     server = Server(timeline, plan.part("server"), Partitions(), Lags())
     fleet = Fleet(plan, scenario, timeline, server)
     server.watchers.append(fleet.invariants.step)

@@ -10,15 +10,30 @@ from contextlib import suppress
 from typing import Any
 
 from tests._async.shards import merge
+from tests.simulation.hierarchy import Hierarchy
 from tests.simulation.holdings import Holdings
 from tests.simulation.invariants import Bucket, Invariants
+from tests.simulation.levels import ACROSS, ALSO, BLOCK, LEVELS, MOVE, ONLY_ACROSS, RESOURCE
 from tests.simulation.loop import ProcessLoop, Timeline
-from tests.simulation.plan import CANCEL, CONFIG, DEFER, OWN, SHARDS, SKEW, Plan, Scenario, changed_limits, plan_of
+from tests.simulation.plan import (
+    CANCEL,
+    CONFIG,
+    DEFER,
+    HARMLESS,
+    OWN,
+    SHARDS,
+    SKEW,
+    Plan,
+    Scenario,
+    changed_limits,
+    drawn_requests,
+    plan_of,
+)
 from tests.simulation.port import LocalClock, Machine, Network, Port
 from tests.simulation.request import Requests, UserRequest
 from tests.simulation.server import Server
 from tests.simulation.stream import Stream, carry_out
-from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository
+from zae_limiter import ALL_RESOURCES, Also, Limit, RateLimiter, RateLimiterUnavailable, Repository
 from zae_limiter._async.store.buckets import ShardId
 from zae_limiter._async.store.namespaces import NamespaceStore
 from zae_limiter._async.store.scope import Client, Nonces
@@ -28,12 +43,15 @@ from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter_aggregator.apply import ApplyContext
 from zae_limiter_aggregator.apply import _join as join
 
-RESOURCE = "api"
 NAMESPACE = "default"
+URL = "dynamodb://simulated?region=us-east-1"
 
 _MOST_SKEW_MS = 5 * 60_000
 _MOST_DRIFT = 0.00019
 _MOST_SHARDS = 8
+_CANCELLED_TAKING = 0.1
+_LONGEST_TAKING_S = 0.02
+"""Seconds. Longer than most takes from several buckets."""
 
 
 class Fleet:
@@ -46,6 +64,11 @@ class Fleet:
         self.server = server
         self.holdings = Holdings()
         self.invariants = Invariants(self.holdings.acted, self.holdings.forgot)
+        self.hierarchy = Hierarchy(
+            timeline,
+            scenario.everyone if MOVE in plan.faults else (),
+            scenario.everyone if ACROSS in plan.faults else (),
+        )
         self.tally: Counter[str] = Counter()
         self.ports: list[Port] = []
         self.limits = scenario.limits
@@ -64,7 +87,8 @@ class Fleet:
 
     def capacity(self, name: str) -> int:
         """Return the configured capacity of a limit, or its first one if it was removed."""
-        found = [limit.capacity for limit in (*self.limits, *self.scenario.limits) if limit.name == name]
+        across = [limit for limits in self.scenario.tree.across.values() for limit in limits]
+        found = [limit.capacity for limit in (*self.limits, *self.scenario.limits, *across) if limit.name == name]
         return found[0] if found else 1
 
 
@@ -99,13 +123,13 @@ class Process:
 
     async def open(self, settings: Settings, *, first: bool = False) -> RateLimiter:
         """Return the limiter of this process; the first process creates the namespace."""
-        client = Client(self.port, self.clock, self.random, settings, Parallel(), "simulated://", Nonces(self.random))
+        client = Client(self.port, self.clock, self.random, settings, Parallel(), URL, Nonces(self.random))
         store = NamespaceStore(client)
         namespace = await (store.register(NAMESPACE) if first else store.find(NAMESPACE))
         repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
         together, speculative = self.random.random() < 0.7, self.random.random() < 0.95
         # Without group commit, a crowd may reach its deadline because other writes reshard changing the bucket.
-        together = together or not self.fleet.plan.faults - {DEFER}
+        together = together or not self.fleet.plan.faults - HARMLESS
         self.limiter = RateLimiter(repository, group_commit=together, speculative_writes=speculative)
         return self.limiter
 
@@ -147,6 +171,12 @@ class Users:
         self.left = requests
         self._random = process.random
         self._tasks: dict[asyncio.Task[None], None] = {}
+        # Separate random numbers, so that the rest of the run is the same without them.
+        cancels = {CANCEL, LEVELS} <= self._fleet.plan.faults
+        self._cancelling = self._fleet.plan.part(f"cancelling of {process.name}") if cancels else None
+
+        also = ALSO in self._fleet.plan.faults
+        self._also = self._fleet.plan.part(f"also of {process.name}") if also else None
 
     async def work(self, process: Process) -> None:
         """Let all requests arrive, and wait until the last of them has ended."""
@@ -154,7 +184,7 @@ class Users:
         limiter = self._limiter or await opened(process, client_settings(process))
         requests = Requests(self._fleet, process, limiter)
         whole = plan_of(plan.seed)
-        gap_s = scenario.seconds * whole.clients / whole.requests
+        gap_s = scenario.seconds * whole.clients / drawn_requests(plan.seed)
         cancels = 0.03 if CANCEL in plan.faults else 0.0
         least, most, often = scenario.crowd
         while self.left > 0:
@@ -183,9 +213,25 @@ class Users:
                 await asyncio.sleep(end_s - now_s + self._random.random())
 
     def _begin(self, requests: Requests, own: float | None = None) -> None:
-        task = self._process.loop.create_task(requests.run(self._ask(own)))
+        task = self._process.loop.create_task(requests.run(self._with_others(self._ask(own))))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        if self._cancelling is not None and self._cancelling.random() < _CANCELLED_TAKING:
+            # While it takes from several buckets, of which some may have answered.
+            self._process.loop.call_later(_LONGEST_TAKING_S * self._cancelling.random(), task.cancel)
+            self._fleet.tally["taking cancelled"] += 1
+
+    def _with_others(self, ask: UserRequest) -> UserRequest:
+        """Return the request, in some runs often with requests for other entities, or for the same one again."""
+        random, scenario = self._also, self._fleet.scenario
+        if random is None or random.random() < 0.6:
+            return ask
+        also = []
+        for _ in range(random.choice((1, 1, 2))):
+            limit = random.choice(self._fleet.limits)
+            amount = random.randint(1, max(1, min(scenario.amounts.get(limit.name, 1), limit.capacity)))
+            also.append(Also(random.choice(scenario.everyone), random.choice(scenario.resources), {limit.name: amount}))
+        return ask._replace(also=tuple(also))
 
     def _ask(self, often: float | None = None) -> UserRequest:
         """Return the next request; ``often`` replaces the usual probability that it brings its own limits."""
@@ -195,16 +241,20 @@ class Users:
         wanted = limits if random.random() < 0.6 else [random.choice(limits)]
         greedy = bool(scenario.habits.greedy) and random.random() < scenario.habits.greedy
         consume = {limit.name: self._most(limit) if greedy else self._amount(limit) for limit in wanted}
+        resource = RESOURCE if len(scenario.resources) == 1 else random.choice(scenario.resources)
+        if ACROSS in self._fleet.plan.faults and random.random() < 0.2:
+            # The entity has this limit at best across resources.
+            consume |= {limit.name: 1 for limit in scenario.tree.across.get(entity, ()) if limit.name == ONLY_ACROSS}
         own = None
         if scenario.habits.own_missing_one and len(limits) > 1 and random.random() < scenario.habits.own_missing_one:
             gone = random.choice(limits).name
             own = tuple(limit for limit in limits if limit.name != gone)
             self._fleet.configure(own)
-            return UserRequest(entity, RESOURCE, {limit.name: consume.get(limit.name, 1) for limit in own}, own)
+            return UserRequest(entity, resource, {limit.name: consume.get(limit.name, 1) for limit in own}, own)
         if OWN in self._fleet.plan.faults and random.random() < (scenario.own if often is None else often):
             own = changed_limits(limits, random)
             self._fleet.configure(own)
-        return UserRequest(entity, RESOURCE, consume, own)
+        return UserRequest(entity, resource, consume, own)
 
     def _amount(self, limit: Limit) -> int:
         random = self._random
@@ -234,12 +284,34 @@ async def prepare(process: Process) -> None:
     limiter = await process.open(make_settings(), first=True)
     process.fleet.configure(scenario.limits)
     await limiter.set_system_defaults(list(scenario.limits))
-    for parent in dict.fromkeys(scenario.parents.values()):
-        await limiter.create_entity(parent)
-    for child, parent in scenario.parents.items():
-        await limiter.create_entity(child, parent_id=parent, cascade=True)
+    await _prepare_tree(process.fleet, limiter)
     # Wait until no read lags behind these items.
     await asyncio.sleep(1)
+
+
+async def _prepare_tree(fleet: Fleet, limiter: RateLimiter) -> None:
+    """Create the entities, and their own limits."""
+    tree = fleet.scenario.tree
+    created = dict(tree.created())
+    if {MOVE, BLOCK} & fleet.plan.faults:
+        # Only what exists can be moved or blocked.
+        created |= {entity: None for entity in fleet.scenario.everyone if entity not in created}
+    for entity, link in created.items():
+        if link is None:
+            await limiter.create_entity(entity)
+        else:
+            await limiter.create_entity(
+                entity, parent_id=link.parent_id, cascade=link.cascade, cascade_resources=link.resources
+            )
+    for limits in (*tree.own.values(), *tree.across.values(), tree.across_all):
+        fleet.configure(limits)
+    for entity, limits in tree.own.items():
+        await limiter.set_limits(entity, list(limits), RESOURCE)
+    for entity, limits in tree.across.items():
+        await limiter.set_limits(entity, list(limits), ALL_RESOURCES)
+    if tree.across_all:
+        await limiter.set_resource_defaults(ALL_RESOURCES, list(tree.across_all))
+    fleet.hierarchy.begin()
 
 
 async def administer(process: Process) -> None:
@@ -248,7 +320,7 @@ async def administer(process: Process) -> None:
     if CONFIG not in fleet.plan.faults:
         return
     limiter = await opened(process, make_settings())
-    owners = [*fleet.scenario.entities, *dict.fromkeys(fleet.scenario.parents.values())]
+    owners = fleet.scenario.everyone
     for _ in range(random.randint(1, 12)):
         await asyncio.sleep(fleet.scenario.seconds / 8 * random.random())
         limits = changed_limits(fleet.limits, random)

@@ -62,7 +62,9 @@ def search(name: str, seeds: int, smaller: bool) -> Search:
     started_s = time.process_time()
     with mutation.applied():
         for tried, report in enumerate(simulate_each(islice(plans_for(mutation), seeds)), 1):
-            if report.violation is None:
+            if report.violation is None or (
+                mutation.simulation and report.violation.kind not in mutation.simulation.kinds
+            ):
                 continue
             plan = report.plan
             report = shrink(report, _SMALLER_RUNS) if smaller else report

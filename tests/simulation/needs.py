@@ -1,15 +1,18 @@
 """Conditions that a mutation may require of a plan besides its faults, so that the broken rule matters."""
 
+from tests.simulation.levels import LEVELS
 from tests.simulation.plan import EXPIRY, OWN, SHARDS, Plan, scenario_of
 
 CASCADE, SEVERAL_LIMITS, MANY_CLIENTS = "cascade", "several limits", "at least four clients"
 SOON_EXPIRED, OFTEN_OWN = "buckets that soon expire", "own limits often"
 OWN_BEFORE_QUIET, ALL_CREDITED = "own limits before a quiet interval", "nearly everything taken and credited"
+THREE_LEVELS = "at least three levels"
 OWN_MISSING_ONE, CONSTANT_RESHARDING = "own limits without a configured one", "shards split and merged all the time"
 
 _SOON_MS = 4_000
 _SELDOM = 0.05
 _MANY = 4
+_SEVERAL_LEVELS = 3
 
 
 def meets(plan: Plan, needs: frozenset[str]) -> bool:
@@ -31,6 +34,7 @@ _TRAITS = frozenset(
         ALL_CREDITED,
         OWN_MISSING_ONE,
         CONSTANT_RESHARDING,
+        THREE_LEVELS,
     )
 )
 
@@ -39,7 +43,8 @@ def _traits_of(plan: Plan) -> set[str]:
     scenario = scenario_of(plan)
     slowest_ms = max(limit.fill_time_ms for limit in scenario.limits)
     has = {
-        CASCADE: bool(scenario.parents),
+        CASCADE: bool(scenario.tree.links),
+        THREE_LEVELS: LEVELS in plan.faults and scenario.tree.depth >= _SEVERAL_LEVELS,
         SEVERAL_LIMITS: len(scenario.limits) > 1,
         MANY_CLIENTS: plan.clients >= _MANY,
         OFTEN_OWN: OWN in plan.faults and scenario.own > _SELDOM,

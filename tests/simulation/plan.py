@@ -10,6 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from tests.simulation.levels import (
+    ACROSS,
+    ALSO,
+    BLOCK,
+    LEVELS,
+    MOVE,
+    OTHER_RESOURCE,
+    RESOURCE,
+    TREE_FAULTS,
+    Link,
+    Tree,
+    some_tree,
+    tree_faults,
+    with_across,
+)
 from tests.simulation.port import LATE, NETWORK_FAULTS, THROTTLE, WRONG_DATE
 from zae_limiter import Limit
 
@@ -41,11 +56,14 @@ CANCEL_SETTLING = "cancel-settling"
 DEFER = "defer"
 """Clients that put settlements off, and write them with their next takes."""
 
-_ADDED = frozenset((CANCEL_SETTLING, DEFER))
-"""Faults with random numbers of their own, which leave the rest of a run as it is."""
+_ADDED = frozenset((CANCEL_SETTLING, DEFER, *TREE_FAULTS))
+"""Faults with random numbers of their own. Without them, a run is what it is for a plan that never had them."""
 
-FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER)
+FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER, *TREE_FAULTS)
 """Everything that can fail or change during a run."""
+
+HARMLESS = frozenset((DEFER, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
+"""Faults that make no call fail."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
 """Faults after which a user may not know whether a write was applied."""
@@ -58,6 +76,8 @@ _SHORTENED, _SHORTENED_S = 0.05, 60.0
 """The share of runs that are short and have fast limits, and their maximum length in seconds."""
 _LIGHT = 3
 """Runs with fewer faults than this are cheap, so they get more requests."""
+_REQUESTS_OF_TREES = 0.5
+"""The share of the requests that runs with several levels make."""
 _RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6, USAGE: 0.4}
 """How likely expensive faults are, relative to the others."""
 
@@ -106,7 +126,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The entities with their parents, the limits, the duration and the demand of a run.
+    """The entities with the tree above them, the limits, the duration and the demand of a run.
 
     ``own`` is how often a request brings its own limits. ``deep`` is how often an adjustment goes far beyond the
     balance. ``quiet_s`` are intervals without requests. ``crowd`` is the least and the largest number of users that
@@ -114,7 +134,7 @@ class Scenario:
     """
 
     entities: tuple[str, ...]
-    parents: Mapping[str, str]
+    tree: Tree
     limits: tuple[Limit, ...]
     seconds: float
     amounts: Mapping[str, int]
@@ -129,6 +149,12 @@ class Scenario:
     quiet_s: tuple[tuple[float, float], ...] = ()
     crowd: tuple[int, int, float] = (2, 12, 0.1)
     habits: "Habits" = field(default_factory=lambda: Habits())
+    resources: tuple[str, ...] = (RESOURCE,)
+
+    @property
+    def everyone(self) -> list[str]:
+        """All entities."""
+        return list(dict.fromkeys((*self.entities, *self.tree.links, *self.tree.uppers)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +184,15 @@ def plan_of(seed: int) -> Plan:
         added.add(CANCEL_SETTLING)
     if Random(f"deferring {seed}").random() < (1 + kept) / 5:
         added.add(DEFER)
-    return replace(plan, faults=plan.faults | added)
+    trees = tree_faults(seed, kept)
+    # A request to many buckets costs as much as several others.
+    requests = int(plan.requests * _REQUESTS_OF_TREES) if LEVELS in trees else plan.requests
+    return replace(plan, requests=requests, faults=plan.faults | added | trees)
+
+
+def drawn_requests(seed: int) -> int:
+    """Return the requests that the demand of a run is made for; a plan with fewer ends earlier."""
+    return _drawn_plan(seed)[0].requests
 
 
 def _drawn_plan(seed: int) -> tuple[Plan, float]:
@@ -199,13 +233,13 @@ def scenario_of(plan: Plan) -> Scenario:
     load = random.choice((0.3, 0.8, 1.2, 2.0, 4.0, 8.0))
     tightest = limits[0]
     # Drawn from the full plan: a plan with fewer requests ends earlier, and is the same until then.
-    asked = plan_of(plan.seed).requests * amounts[tightest.name] / 2 / (1 if cascades else len(entities))
+    asked = drawn_requests(plan.seed) * amounts[tightest.name] / 2 / (1 if cascades else len(entities))
     rate = tightest.refill_amount / tightest.refill_period_seconds
     seconds = (asked / load - tightest.capacity) / rate
     seconds = min(_MOST_S, max(_LEAST_S, seconds))
     scenario = Scenario(
         entities=entities,
-        parents=dict.fromkeys(entities, "team") if cascades else {},
+        tree=Tree(dict.fromkeys(entities, Link("team")) if cascades else {}),
         limits=limits,
         seconds=seconds,
         amounts=amounts,
@@ -220,7 +254,21 @@ def scenario_of(plan: Plan) -> Scenario:
         quiet_s=_quiet_s(seconds, fast, variety) if EXPIRY in plan.faults else (),
     )
     scenario = replace(scenario, habits=_habits(plan, fast))
-    return _crowded(scenario, plan) if plan.crowded else _shortened(scenario, plan)
+    return _with_tree(_crowded(scenario, plan) if plan.crowded else _shortened(scenario, plan), plan)
+
+
+def _with_tree(scenario: Scenario, plan: Plan) -> Scenario:
+    """Return the scenario, in some runs with several levels, and with limits across resources."""
+    random = plan.part("tree")
+    if LEVELS in plan.faults:
+        entities, tree = some_tree(scenario.limits, random)
+        cache_s = random.choice((scenario.cache_s, 0, 1, 1, 5))
+        resources = (RESOURCE, RESOURCE, OTHER_RESOURCE)
+        scenario = replace(scenario, entities=entities, tree=tree, cache_s=cache_s, resources=resources)
+    if ACROSS in plan.faults:
+        tree = with_across(scenario.tree, scenario.entities, scenario.limits, plan.part("limits across resources"))
+        scenario = replace(scenario, tree=tree)
+    return scenario
 
 
 def _habits(plan: Plan, fast: bool) -> Habits:
@@ -259,9 +307,9 @@ def _crowded(scenario: Scenario, plan: Plan) -> Scenario:
     random = plan.part("crowd's scenario")
     crowd = random.choice(((20, 100, 0.2), (50, 300, 0.5), (50, 300, 0.5)))
     seconds = random.choice((3.0, 10.0, 30.0))
-    parents = scenario.parents if random.random() < 0.1 else {}
+    tree = scenario.tree if random.random() < 0.1 else Tree()
     load = random.choice((0.3, 0.8, 1.2, 2.0, 4.0, 8.0))
-    asked = 0.4 * plan_of(plan.seed).requests / (1 if parents else len(scenario.entities)) / seconds
+    asked = 0.4 * drawn_requests(plan.seed) / (1 if tree.links else len(scenario.entities)) / seconds
     limits = []
     for limit in scenario.limits:
         amount = scenario.amounts[limit.name]
@@ -270,9 +318,7 @@ def _crowded(scenario: Scenario, plan: Plan) -> Scenario:
         limits.append(replace(limit, capacity=capacity, refill_amount=refill))
         load /= random.choice((1, 1.5, 3))
     habits = replace(scenario.habits, large=0.01)
-    return replace(
-        scenario, seconds=seconds, parents=parents, limits=tuple(limits), crowd=crowd, habits=habits, quiet_s=()
-    )
+    return replace(scenario, seconds=seconds, tree=tree, limits=tuple(limits), crowd=crowd, habits=habits, quiet_s=())
 
 
 def _fast(limit: Limit) -> Limit:

@@ -98,6 +98,7 @@ class Port:
 
     inline = False
     log = None
+    together = None
 
     def __init__(self, loop: ProcessLoop, timeline: Timeline, server: Server, network: Network, of: "Machine") -> None:
         self.capabilities = BackendCapabilities(partition_writes_per_second=of.partition_writes_per_s)

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tests.simulation.fleet import RESOURCE, Fleet, Process, prepare
+from tests.simulation.fleet import Fleet, Process, prepare
+from tests.simulation.levels import RESOURCE, Tree
 from tests.simulation.loop import Timeline
 from tests.simulation.plan import Plan, Scenario
 from tests.simulation.server import Lags, Server
@@ -88,7 +89,7 @@ def supply(clients: Clients, arrive: Callable[[Users], Awaitable[None]]) -> Supp
     """
     timeline = Timeline()
     plan = Plan(clients.seed, clients.clients, 0, frozenset())
-    scenario = Scenario((BUCKET[0],), {}, (clients.limit,), _SECONDS, {}, 60, 1, 1, 0, 1_000, 0.0)
+    scenario = Scenario((BUCKET[0],), Tree(), (clients.limit,), _SECONDS, {}, 60, 1, 1, 0, 1_000, 0.0)
     server = Server(timeline, plan.part("server"), Partitions(), Lags())
     fleet = Fleet(plan, scenario, timeline, server)
     server.watchers.append(fleet.invariants.step)

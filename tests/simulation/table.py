@@ -16,9 +16,9 @@ from tests.tables.memory_items import stored
 from zae_limiter.clock import Clock
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.outcome import Item, Refused, Throttled, TransactOutcome, WriteOutcome
+from zae_limiter.core.outcome import Applied, Item, Refused, Throttled, TransactOutcome, WriteOutcome
 from zae_limiter.core.status import BackendCapabilities
-from zae_limiter.schema.operations import Key, Operation, Page, Query, Write
+from zae_limiter.schema.operations import INDEXES, Key, Operation, Page, Put, Query, Write
 from zae_limiter.tables.memory import MemoryTable
 
 T = TypeVar("T")
@@ -50,7 +50,10 @@ class Partitions:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts so far: single writes by their outcome, transactions, reads."""
+    """Counts so far: single writes by their outcome, transactions, reads, and the units that DynamoDB would bill.
+
+    A throttled call is not billed.
+    """
 
     writes: int = 0
     throttled: int = 0
@@ -59,6 +62,8 @@ class Tally:
     transactions_throttled: int = 0
     reads: int = 0
     reads_throttled: int = 0
+    write_units: float = 0.0
+    read_units: float = 0.0
 
 
 @dataclass(slots=True)
@@ -106,6 +111,7 @@ class SimulatedTable:
     index_lag_s = 0.0
     server_time = None
     log = None
+    together = None
 
     def __init__(self, clock: Clock, random: Random, partitions: Partitions) -> None:
         self.capabilities = BackendCapabilities(partition_writes_per_second=partitions.writes_per_s)
@@ -152,6 +158,7 @@ class SimulatedTable:
                 return Throttled(partition=True)
             outcome = self._changing([operation], lambda: self._items.write(operation))
             self.tally.refused += isinstance(outcome, Refused)
+            self.tally.write_units += 1 + (_index_entries(operation) if isinstance(outcome, Applied) else 0)
             return outcome
 
         return await self._carry(carry_out)
@@ -165,6 +172,9 @@ class SimulatedTable:
             if not self._writes.spend(costs, self._clock.monotonic_s()):
                 self.tally.transactions_throttled += 1
                 return Throttled()
+            self.tally.write_units += sum(
+                units + _index_entries(one) for (_, units), one in zip(costs, operations, strict=True)
+            )
             return self._changing(operations, lambda: self._items.transact(operations))
 
         return await self._carry(carry_out)
@@ -206,6 +216,7 @@ class SimulatedTable:
             self.tally.reads += 1
             allowed = self._reads.spend(costs, self._clock.monotonic_s())
             self.tally.reads_throttled += not allowed
+            self.tally.read_units += sum(units for _, units in costs) if allowed else 0
             return [read()] if allowed else []
 
         while not (found := await self._carry(act)):
@@ -213,3 +224,8 @@ class SimulatedTable:
                 raise RateLimiterUnavailable(TimeoutError("the partition throttled every read"))
             await asyncio.sleep(_READ_PAUSE_S * self._random.random())
         return found[0]
+
+
+def _index_entries(operation: Operation) -> int:
+    """Return the units of the index entries that a put creates; other writes of buckets change none."""
+    return sum(f"{index}PK" in operation.item for index in INDEXES) if isinstance(operation, Put) else 0

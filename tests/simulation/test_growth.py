@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.growth import Load, grow, settled
+from tests.simulation.growth import Load, grow, grow_and_measure, settled, usd_per_million
 from tests.simulation.table import Partitions
 from tests.simulation.world import simulate
 
@@ -43,3 +43,44 @@ def test_growth_run_of_the_same_seed_is_identical() -> None:
     load = Load(clients=8, per_second=1_500, seconds=2)
 
     assert simulate(grow, 3, load) == simulate(grow, 3, load)
+
+
+def test_price_of_calls_to_one_key_is_that_of_one_write_each():
+    """A million write units cost USD 0.625. Opening, refused writes and reads add less than a tenth."""
+    seconds = simulate(grow, 1, Load(clients=4, per_second=200, seconds=10))
+
+    assert 0.625 <= usd_per_million(seconds) < 1.1 * 0.625
+
+
+def test_group_commit_lets_few_clients_make_more_calls_than_writes():
+    """A client has at most 8 writes of a key in flight, and later calls share the next write."""
+    seconds = simulate(grow, 1, Load(clients=1, per_second=3_000, seconds=2, group_commit=True))
+    late = seconds[-1]
+
+    assert len(late.latencies_ms) > 1.4 * late.tally.writes
+    assert usd_per_million([late]) < 0.625 / 1.4
+
+
+def test_many_keys_have_one_shard_each_and_no_throttles():
+    """Every key is a partition of its own. A client caches each key that it has used, in about a kilobyte."""
+    seconds, cached = simulate(grow_and_measure, 1, Load(8, 1_000, 2, group_commit=True, keys=1_000_000))
+    admitted = sum(len(one.latencies_ms) for one in seconds)
+
+    assert 0.99 * admitted < seconds[-1].shards < 1.01 * admitted
+    assert 0 == sum(one.tally.throttled + one.tally.reads_throttled + one.failed for one in seconds)
+    assert 0 < cached.buckets < admitted
+    assert cached.size_bytes < 1_200 * cached.buckets
+
+
+@pytest.mark.parametrize(("per_second", "fails"), [(80, False), (150, True)])
+def test_new_keys_are_limited_by_the_reads_of_the_system_defaults(per_second: int, fails: bool):
+    """The first call to a key reads the limits. Those of all keys are one item, whose partition accepts so many reads.
+
+    Here it is 100 reads a second instead of DynamoDB's 6,000.
+    """
+    few = Partitions(reads_per_s=50)
+    load = Load(4, per_second, 3, group_commit=True, keys=1_000_000, partitions=few)
+    seconds = simulate(grow, 1, load)
+
+    assert fails == (sum(one.failed for one in seconds) > 0.1 * per_second)
+    assert fails == (sum(one.tally.reads_throttled for one in seconds) > per_second)

@@ -6,7 +6,7 @@ The same seed gives the same run, event by event.
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
@@ -102,9 +102,3 @@ def simulate(scenario: Callable[..., Coroutine[Any, Any, T]], *args: Any, **chos
     """Run a scenario to its end in simulated time."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(scenario(*args, **chosen))
-
-
-def shard_counts(table: SimulatedTable) -> Mapping[int, int]:
-    """Return the shard counts of the only bucket, by shard number."""
-    buckets = [item for item in table.items() if "/BUCKET#" in item["PK"]]
-    return {int(item["PK"].rpartition("#")[2]): item["shard_count"] for item in buckets}

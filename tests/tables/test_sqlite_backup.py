@@ -12,8 +12,9 @@ import pytest
 
 from tests.tables.engines import KEY, item
 from tests.tables.test_sqlite_processes import Start, go, line, start, whole
-from zae_limiter.core.errors import IncompatibleSchemaError, StorageError, ValidationError
+from zae_limiter.core.errors import StorageError, ValidationError
 from zae_limiter.core.outcome import Applied, Committed
+from zae_limiter.core.version_errors import IncompatibleSchemaError
 from zae_limiter.schema.operations import Key, Put, Update
 from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite import backup as sqlite_backup

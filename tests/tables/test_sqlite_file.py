@@ -13,12 +13,12 @@ from tests.tables.engines import KEY, item
 from tests.tables.test_sqlite_processes import Start, line, start, whole
 from zae_limiter.core.errors import (
     CorruptItemError,
-    IncompatibleSchemaError,
     RateLimiterUnavailable,
     StorageError,
     ValidationError,
 )
 from zae_limiter.core.outcome import Applied, Unavailable
+from zae_limiter.core.version_errors import IncompatibleSchemaError
 from zae_limiter.schema.operations import Key, Put, Query, Update
 from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.memory import MemoryTable

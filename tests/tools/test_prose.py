@@ -171,6 +171,10 @@ class TestSources:
         """The first line of a docstring is that of its quotes."""
         assert [3] == lines_of(check_source(f'def f():\n    """Do it.\n    {LONG}\n    """\n'))
 
+    def test_long_sentence_in_a_message_is_reported(self):
+        """A message is a literal of one line; those of several lines are mostly SQL and style sheets."""
+        assert [2] == lines_of(check_source(f"x = 1\nraise ValueError('{LONG}')\n"))
+
     def test_long_sentence_in_consecutive_comments_is_reported_on_the_first(self):
         """They are one text."""
         assert [2] == lines_of(check_source(f"x = 1\n# {LONG[:30]}\n# {LONG[30:]}\n"))
@@ -182,7 +186,7 @@ class TestSources:
             f'"""Do it.\n\n    python tool.py {LONG}\n\nMore.\n"""\n',
             f'"""Do it.\n\nArgs:\n    a: {FITS[:-4]}\n    b: {FITS[:-4]}\n"""\n',
             f'"""Do it.\n\n- {FITS[:-1]}\n- {FITS[:-1]}\n"""\n',
-            f"MESSAGE = '{LONG}'\n",
+            f"QUERY = '''\n{LONG}\n'''\n",
             f"x = 1  # noqa: E501 {LONG}\n",
             f"# | {LONG} |\n",
         ],
@@ -225,6 +229,30 @@ class TestFiles:
 
         assert 1 == prose.main([str(page)])
         assert f"{page}:3: unclear: 'Nobody'\n" == capsys.readouterr().out
+
+    @pytest.mark.parametrize("name", ["limiter.yaml", "setup.sh", "Makefile"])
+    def test_unclear_word_in_settings_is_reported(self, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        """Comments and descriptions of templates, scripts and targets are read too, and code is not."""
+        texts = {
+            "limiter.yaml": "#   nobody\nKey:\n  Description: Nobody reads it\n  Value: nobody\n",
+            "setup.sh": "#!/bin/nobody\nsudo -u nobody ls\n# Nobody reads it.\n# --- nobody ---\n",
+            "Makefile": "a: b\n\t@nobody\nclean: ## tell nobody\n",
+        }
+        path = tmp_path / name
+        path.write_text(texts[name])
+
+        assert 1 == prose.main([str(path)])
+        assert [f"{path}:3"] == [line.rpartition(": unclear")[0] for line in capsys.readouterr().out.splitlines()]
+
+    def test_long_sentence_of_a_comment_in_settings_is_reported_where_it_begins(self):
+        """Lines that follow each other are one text."""
+        assert [2] == lines_of(prose.check_settings(f"a: 1\n# {LONG[:30]}\n# {LONG[30:]}\nb: 2\n"))
+
+    @pytest.mark.parametrize("name", ["tests/tools/test_prose.py", "src/zae_limiter/_sync/backoff.py"])
+    def test_named_file_that_is_skipped_passes(self, name: str, capsys: pytest.CaptureFixture[str]):
+        """A commit hook names every changed file. If all are skipped, nothing is checked."""
+        assert 0 == prose.main([str(prose.ROOT / name)])
+        assert "" == capsys.readouterr().out
 
     def test_clean_file_passes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         """Nothing is printed, and the exit code is 0."""

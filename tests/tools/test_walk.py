@@ -6,7 +6,7 @@ from tools import walk
 from tools.walk import DYNAMODB, SQLITE, Call, Case, Walk
 
 # Today's figures. Lower them when the path gets shorter; never raise them.
-MOST = {SQLITE: (15, 20, 0), DYNAMODB: (24, 50, 0)}
+MOST = {SQLITE: (14, 18, 0), DYNAMODB: (24, 50, 0)}
 # Every walk begins with these two, and enters the modules below on its way to the table.
 FIRST = ["limiter/limiter.py", "limiter/lease.py"]
 ON_THE_WAY = {
@@ -36,8 +36,8 @@ def test_walk_of_cascading_acquire_takes_twice(case: Case):
     """The child and the parent are both taken from, and nothing is read."""
     found = walk.walk(case)
 
-    takes = [call for call in found.calls if (call.module, call.function) == ("schema/bucket_writes.py", "take")]
-    assert 2 == len(takes)
+    written = [call.function for call in found.calls if call.module == "schema/bucket_writes.py"]
+    assert 2 == written.count("take") + written.count("BucketTake.__init__")
     assert "core/config.py" not in found.modules
 
 
