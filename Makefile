@@ -7,16 +7,16 @@ BIN := $(or $(VENV),.venv)/bin
 help: ## list all targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
-test: ## everything CI runs
+test: ## run everything that CI runs
 	@tools/setup.sh dev cdk
 	@$(BIN)/python tools/check.py
 
-test-browser: ## look at the pages in a real browser; installs Debian's chromium where it may
+test-browser: ## check the pages in a real browser; installs Debian's chromium if permitted
 	@tools/setup.sh dev
 	@tools/browser.sh
 	@$(BIN)/python -m pytest tests/browser -q -rs
 
-test-cdk: ## make stacks with the real AWS CDK; installs it into .engines/, and Debian's node where it may
+test-cdk: ## create stacks with the real AWS CDK; installs it into .engines/, and Debian's node if permitted
 	@tools/setup.sh dev cdk
 	@$(BIN)/python -m pytest tests/infra/test_cdk.py tests/docs/test_programs.py -k cdk -q -rs
 
@@ -30,31 +30,31 @@ record-demo: ## record the demo as the pictures of the README, docs/images/demo*
 	@tools/setup.sh dev
 	@$(BIN)/python tools/record_demo.py
 
-bench: ## measure it side by side with its peers
+bench: ## compare its speed with similar libraries
 	@bench/run
 
-fast: ## the fast loop: the pure parts, in seconds
+fast: ## run the fast loop: tests of the pure parts, in seconds
 	@tools/setup.sh dev
 	@$(BIN)/python -m pytest tests/core tests/schema -q
 
-soak: ## real processes on one table: killed and stopped, or at a steady rate; ARGS="--sqlite-rate 1000 --seconds 3600"
+soak: ## run real processes on one table, killed and stopped, or at a steady rate; ARGS="--sqlite-rate 1000 --seconds 3600"
 	@tools/setup.sh dev
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-lint: ## everything CI runs but the tests
+lint: ## check style, format, types, layers, mirror and prose
 	@tools/setup.sh dev
 	@$(BIN)/python tools/check.py lint format types layers mirror prose
 
-format: ## put imports and lines in order
+format: ## sort imports, format lines
 	@tools/setup.sh dev
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format .
 
-mirror: ## write the sync tree from the async one
+mirror: ## generate the sync tree from the async one
 	@tools/setup.sh dev
 	@$(BIN)/python tools/mirror.py
 
-mutants: ## change what core decides, bit by bit, and see that a test notices; slow; MODULES="bucket batch" for some
+mutants: ## mutate what core decides, and list what no test notices; slow; MODULES="bucket batch" selects some
 	@tools/setup.sh dev,mutants
 	@$(BIN)/python tools/mutants.py $(MODULES)
 
@@ -74,7 +74,7 @@ pictures: ## draw the pictures of the documentation
 	@tools/setup.sh dev
 	@$(BIN)/python tools/pictures.py
 
-reference: ## write the reference of the command line from the commands
+reference: ## generate the reference of the command line from the commands
 	@tools/setup.sh dev
 	@$(BIN)/python tools/cli_reference.py
 
@@ -84,7 +84,7 @@ build: ## build the package into dist/, and check what is in it
 	@$(BIN)/python -m hatchling build -d dist
 	@$(BIN)/python tools/package.py dist
 
-changelog: ## what the next version tells its users; VERSION=1.2.3 writes it
+changelog: ## preview the changelog of the next version; VERSION=1.2.3 writes it
 	@tools/setup.sh dev
 	@$(BIN)/python tools/changelog.py $(VERSION)
 

@@ -1,6 +1,6 @@
 """Measure the cost of every kind of call on DynamoDB: round trips, calls, capacity, and the price of a million.
 
-    .venv/bin/python bench/costs.py [--engine ministack] [--json]
+    .venv/bin/python bench/costs.py [--levels] [--engine ministack] [--json]
 
 Each case runs on its own table on a local engine, with the client's own transport. The engine
 reports the capacity. DynamoDB does not report the capacity of a refused write, and some engines
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.dynamodb.cost_cases import CASES, Case, run_case
 from tests.dynamodb.engines import ENGINES, Engine, EngineAbsentError, running
+from tests.dynamodb.level_cost_cases import LEVEL_CASES
 
 # On demand, in us-east-1, US dollars. Prices change, and differ by region: https://aws.amazon.com/dynamodb/pricing/on-demand/
 PRICES_AS_OF = "2024-11-01"
@@ -96,10 +97,11 @@ def engine_of(name: str | None) -> Engine:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--engine", choices=sorted(ENGINES), help="engine to use (dynoxide, else ministack)")
+    parser.add_argument("--levels", action="store_true", help="measure requests of several buckets instead")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
     engine = engine_of(options.engine)
-    lines = [measure(case, engine) for case in CASES]
+    lines = [measure(case, engine) for case in (LEVEL_CASES if options.levels else CASES)]
     print(as_json(lines, engine) if options.json else f"{as_table(lines)}\n\n{footnote(engine)}")
 
 

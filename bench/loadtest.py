@@ -3,7 +3,8 @@
     PYTHONPATH=src:. .venv/bin/python bench/loadtest.py [--duration 10] [--users 20] [--json]
 
 The native driver calls a limiter in memory, on a SQLite file and on a local engine of DynamoDB.
-Locust calls a SQLite file with one and with two processes. No call is rejected. CPU time is that
+Locust calls a limiter in memory, and a SQLite file with one and with two processes. The native driver
+calls the async limiter, and Locust the sync one. No call is rejected. CPU time is that
 of all processes of the driver, and that of an engine is not part of it. For Locust, it is the
 difference of a long and a short run, so that its start does not count.
 """
@@ -76,18 +77,18 @@ def native(title: str, url: str, options: argparse.Namespace) -> Line:
     return line_of(title, measured, (time.process_time() - began_s) / measured.attempts * 1e6)
 
 
-def locust(title: str, folder: str, processes: int, options: argparse.Namespace) -> Line:
+def locust(title: str, url: str, processes: int, options: argparse.Namespace) -> Line:
     """Run Locust for a short and for a long time, and return the figures of the long run."""
-    short, long = (_locust_run(folder, processes, options.users, seconds) for seconds in (SHORT_S, options.duration))
+    short, long = (_locust_run(url, processes, options.users, seconds) for seconds in (SHORT_S, options.duration))
     calls = long.measured.attempts - short.measured.attempts
     return line_of(title, long.measured, (long.cpu_s - short.cpu_s) / max(1, calls) * 1e6)
 
 
-def _locust_run(folder: str, processes: int, users: int, seconds: int) -> Spent:
+def _locust_run(url: str, processes: int, users: int, seconds: int) -> Spent:
     # Imported here, because the native lines need no Locust.
     from zae_limiter.loadtest.locust_process import LoadShape, LocustTest, run_locust
 
-    test = LocustTest(LOCUST_FILE, f"sqlite:///{folder}/locust-{processes}.db", ("MaxRpsUser",), processes)
+    test = LocustTest(LOCUST_FILE, url, ("MaxRpsUser",), processes)
     began_s = _cpu_of_children_s()
     measured = run_locust(test, LoadShape(users, users, seconds)).measured
     return Spent(measured, _cpu_of_children_s() - began_s)
@@ -120,24 +121,29 @@ def lines(options: argparse.Namespace) -> Iterator[Line]:
         if found is not None:
             yield native(f"native, {found[0]}", found[1], options)
         try:
-            yield locust("Locust, SQLite, 1 process", folder, 1, options)
-            yield locust("Locust, SQLite, 2 processes", folder, 2, options)
+            yield locust("Locust, memory, 1 process", "memory://", 1, options)
+            yield locust("Locust, SQLite, 1 process", f"sqlite:///{folder}/locust-1.db", 1, options)
+            yield locust("Locust, SQLite, 2 processes", f"sqlite:///{folder}/locust-2.db", 2, options)
         except ZAELimiterError as error:
             print(f"SKIPPED Locust: {error}", file=sys.stderr)
 
 
-def overhead(found: list[Line]) -> str | None:
-    """Return what a call costs more with Locust than with the native driver, on SQLite and in one process."""
+def overheads(found: list[Line]) -> list[str]:
+    """Return what a call costs more with Locust than with the native driver, on each store and in one process.
+
+    It is negative if the sync limiter, which Locust calls, saves more than Locust costs.
+    """
     by_title = {line.title: line for line in found}
-    ours, theirs = by_title.get("native, SQLite"), by_title.get("Locust, SQLite, 1 process")
-    if ours is None or theirs is None:
-        return None
-    more_us = theirs.cpu_us - ours.cpu_us
-    slower = ours.calls_per_s / theirs.calls_per_s
-    return (
-        f"Locust's overhead on SQLite with 1 process: {more_us:.0f} us of CPU per call ({theirs.cpu_us:.0f} instead of "
-        f"{ours.cpu_us:.0f}), and 1/{slower:.1f} of the calls per second."
-    )
+    lines = []
+    for store in ("memory", "SQLite"):
+        ours, theirs = by_title.get(f"native, {store}"), by_title.get(f"Locust, {store}, 1 process")
+        if ours is not None and theirs is not None:
+            lines.append(
+                f"Locust's overhead on {store}: {theirs.cpu_us - ours.cpu_us:+.0f} us of CPU per call "
+                f"({theirs.cpu_us:.0f} instead of {ours.cpu_us:.0f}), "
+                f"and {theirs.calls_per_s / ours.calls_per_s:.2f} times the calls per second."
+            )
+    return lines
 
 
 def main() -> None:
@@ -158,9 +164,9 @@ def main() -> None:
             figures = f"{line.calls_per_s:>10,.0f}{line.p50_ms:>10.3f}{line.p99_ms:>10.3f}{line.cpu_us:>13.0f}"
             print(f"{line.title:<28}{figures}  {'held' if line.held else 'BROKEN'}", flush=True)
     if options.json:
-        print(json.dumps({"lines": [asdict(line) for line in found], "overhead": overhead(found)}, indent=2))
+        print(json.dumps({"lines": [asdict(line) for line in found], "overheads": overheads(found)}, indent=2))
     else:
-        print(overhead(found) or "")
+        print("\n".join(overheads(found)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import click
 
 from zae_limiter.cli import main as root
-from zae_limiter.cli._failures import FAILED, INTERRUPTED, MISUSED, TRY_LATER, UNAVAILABLE
+from zae_limiter.cli._failures import BLOCKED, FAILED, INTERRUPTED, MISUSED, TRY_LATER, UNAVAILABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
@@ -34,7 +34,9 @@ COMMON_FROM = 6
 
 _COLUMNS = 100
 _AS_WRITTEN = "\b"
-_CODE = re.compile(r"(?<![\w`/-])(--[a-z][a-z-]+|[A-Z]+(?:_[A-Z]+)+|(?:sqlite|dynamodb|memory)://[^\s,;`]*[^\s.,;`:])")
+_CODE = re.compile(
+    r"(?<![\w`/-])(--[a-z][a-z-]+|_[a-z]+_|[A-Z]+(?:_[A-Z]+)+|(?:sqlite|dynamodb|memory)://[^\s,;`]*[^\s.,;`:])"
+)
 
 INTRODUCTION = f"""\
 <!-- Written by tools/cli_reference.py; change the commands, not this page. -->
@@ -62,6 +64,7 @@ INTRODUCTION = f"""\
 | {MISUSED} | The command or one of its arguments is invalid. |
 | {UNAVAILABLE} | The store or AWS does not answer, refuses, or does not exist (`EX_UNAVAILABLE`). |
 | {TRY_LATER} | A limit has too few tokens; stderr says when to retry (`EX_TEMPFAIL`). |
+| {BLOCKED} | An operator has blocked the entity, or one that it cascades to (`EX_NOPERM`). |
 | {INTERRUPTED} | You interrupted the command. |
 """
 

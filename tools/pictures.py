@@ -184,23 +184,26 @@ def config_levels() -> str:
 
 
 def hierarchy() -> str:
-    """Draw the project and the keys of docs/guide/hierarchical.md after the first call, and the second call."""
+    """Draw the levels of docs/guide/hierarchical.md after the first call, and the second call."""
     parts = [
-        *_entity(160, 20, "project-1", 1_500, 900),
-        *_entity(22, 164, "key-1", 1_000, 900),
-        *_entity(298, 164, "key-2", 1_000, 0),
-        arrow(130, 163, 215, 105),
-        arrow(390, 163, 305, 105),
-        arrow(122, 290, 122, 249),
-        arrow(398, 290, 398, 249),
-        text(122, 311, "takes 900", "bold"),
-        text(122, 332, "from key-1 and project-1", "dim"),
-        text(398, 311, "wants 900: rejected", "bold bad"),
-        text(398, 332, "project-1 has 600 left", "dim"),
-        text(150, 136, "cascade", "dim", "end"),
-        text(370, 136, "cascade", "dim", "start"),
+        *_entity(160, 20, "acme", 2_000, 900),
+        *_entity(160, 148, "search", 1_500, 900),
+        *_entity(22, 292, "key-1", 1_000, 900),
+        *_entity(298, 292, "key-2", 1_000, 0),
+        arrow(260, 147, 260, 105),
+        arrow(130, 291, 215, 233),
+        arrow(390, 291, 305, 233),
+        arrow(122, 418, 122, 377),
+        arrow(398, 418, 398, 377),
+        text(122, 439, "takes 900 from", "bold"),
+        text(122, 460, "key-1, search and acme", "dim"),
+        text(398, 439, "wants 900: rejected", "bold bad"),
+        text(398, 460, "search has 600 left", "dim"),
+        text(274, 131, "cascade", "dim", "start"),
+        text(150, 264, "cascade", "dim", "end"),
+        text(370, 264, "cascade", "dim", "start"),
     ]
-    return picture("A hierarchy of a project and two keys", 350, parts)
+    return picture("A hierarchy of an organisation, a team and two keys", 478, parts)
 
 
 def _entity(x: float, y: float, name: str, capacity: int, used: int) -> list[str]:

@@ -1,13 +1,12 @@
 """Checks the wording of what people read: the pages, and the comments and messages of the source.
 
     python tools/prose.py                          everything that `make lint` checks
-    python tools/prose.py --python                 the Python sources as well
     python tools/prose.py README.md src/x.py       these files only
 
 Three rules, each reported as `file:line: what`:
 
-- Words that a reader stumbles over (`UNCLEAR`), in prose, tables, code blocks, comments and messages.
-- Sentences above 25 words, in the prose of pages, in docstrings and in comments.
+- Words that a reader stumbles over (`UNCLEAR`), in prose, tables, code blocks, comments, messages and descriptions.
+- Sentences above 25 words, in the prose of pages, in docstrings, in comments and in messages of one line.
 - Lines above 100 columns, in the prose of pages.
 
 Tables, code blocks, headings, front matter and the targets of links have no maximum length. Inline code is never
@@ -27,13 +26,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECK_PYTHON = True
-"""Whether a run without arguments checks the Python sources too."""
 
 MOST_WORDS = 25
 MOST_COLUMNS = 100
 PAGES = ("*.md", "changelog.d/*.md", "docs/**/*.md", "examples/**/*.md", "bench/**/*.md")
 SOURCES = ("src/**/*.py", "tools/**/*.py", "bench/**/*.py", "tests/**/*.py", "examples/**/*.py")
+SETTINGS = ("*.yml", "*.toml", "Makefile", "src/**/*.yaml", "tools/*.sh", "bench/run", ".ci/run", ".github/**/*.yml")
 # Generated from the async tree, or installed.
 SKIPPED_FOLDERS = {"_sync", ".venv", ".engines", ".versions", "node_modules"}
 # They quote what the check looks for.
@@ -57,6 +55,9 @@ _END_OF_SENTENCE = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)(?<!cf)[.!?][\"
 _WORD = re.compile(r"\S*\w\S*")
 _SECTION = re.compile(r"^\s*(Args|Attributes|Raises|Returns|Yields|Notes?|Warning|Example|Examples):\s*$")
 _ENTRY = re.compile(r"^\s*[*\w][\w.*, ]*(?:\s\([^)]*\))?:\s")
+# Not a first line such as #!/bin/sh, a ruler, or an indented line, which is code.
+_WHOLE_COMMENT = re.compile(r"^\s*#(?!!| ?-| {3}) ?(.+)$")
+_DESCRIBED = re.compile(r"^\s*(?:Description:|AlarmDescription:|[a-z-]+:.*?##)\s*(?:!Sub )?\"?(.+?)\"?$")
 _DIRECTIVE = re.compile(r"^(noqa|type:|pragma|fmt:|ruff:|mypy:|!|-\*-)")
 
 
@@ -175,6 +176,23 @@ def passages_of_comments(source: str) -> Iterator[Passage]:
         yield Passage(began, "\n".join(collected))
 
 
+def passages_of_settings(text: str) -> Iterator[Passage]:
+    """Join the comments of consecutive lines in a template, a script or settings; descriptions are text too."""
+    collected: list[str] = []
+    began = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        comment = _WHOLE_COMMENT.match(line)
+        if comment:
+            began = began if collected else number
+            collected.append(comment[1])
+            continue
+        if collected:
+            yield Passage(began, "\n".join(collected))
+            collected = []
+        if described := _DESCRIBED.search(line):
+            yield Passage(number, described[1])
+
+
 def words_of(text: str) -> int:
     """Count the words that a reader reads: inline code is one, the target of a link none."""
     return len(_WORD.findall(_readable(text)))
@@ -232,6 +250,12 @@ def check_page(page: str) -> list[Finding]:
     )
 
 
+def check_settings(text: str) -> list[Finding]:
+    """Check the comments and descriptions of a template, a script, settings or a Makefile."""
+    passages = passages_of_settings(text)
+    return sorted(found for passage in passages for rule in (unclear_words, long_sentences) for found in rule(passage))
+
+
 def check_source(source: str) -> list[Finding]:
     """Check the docstrings, comments and messages of a Python module."""
     tree = ast.parse(source)
@@ -242,6 +266,9 @@ def check_source(source: str) -> list[Finding]:
     findings = [found for passage in passages for rule in (unclear_words, long_sentences) for found in rule(passage)]
     for message in _messages(tree, {id(node) for node in docstrings}):
         findings += unclear_words(message)
+        # Literals of several lines are mostly SQL, style sheets and scripts.
+        if "\n" not in message.text:
+            findings += long_sentences(message)
     return sorted(set(findings))
 
 
@@ -271,22 +298,28 @@ def _text_of(node: ast.expr) -> str:
 def check(path: Path) -> list[Finding]:
     """Check a file by its kind."""
     text = path.read_text(encoding="utf-8")
-    return check_source(text) if path.suffix == ".py" else check_page(text)
+    if path.suffix == ".py":
+        return check_source(text)
+    return check_page(text) if path.suffix == ".md" else check_settings(text)
 
 
 def files(patterns: Iterable[str], root: Path = ROOT) -> Iterator[Path]:
     """The files of the repository that match, without those that are skipped."""
     for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
-        relative = path.relative_to(root)
-        if not SKIPPED_FOLDERS.intersection(relative.parts) and relative.as_posix() not in SKIPPED_FILES:
+        if not _is_skipped(path, root):
             yield path
+
+
+def _is_skipped(path: Path, root: Path) -> bool:
+    relative = path.relative_to(root) if path.is_relative_to(root) else path
+    return bool(SKIPPED_FOLDERS.intersection(relative.parts)) or relative.as_posix() in SKIPPED_FILES
 
 
 def main(arguments: Sequence[str]) -> int:
     """Check the named files, or all, and return the exit code."""
-    named = [Path(name).resolve() for name in arguments if name != "--python"]
-    with_python = CHECK_PYTHON or "--python" in arguments
-    chosen = named or list(files([*PAGES, *(SOURCES if with_python else ())]))
+    named = [Path(name).resolve() for name in arguments]
+    kept = [path for path in named if not _is_skipped(path, ROOT)]
+    chosen = kept if named else list(files([*PAGES, *SOURCES, *SETTINGS]))
     findings = [(path, found) for path in chosen for found in check(path)]
     for path, found in findings:
         print(f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{found.line}: {found.what}")
