@@ -193,6 +193,7 @@ class LateRateLimiter(SyncRateLimiter):
         on_error: Any = GIVE_BACK,
         durable: Any = False,
         also: Any = None,
+        on_lost: Any = None,
     ) -> SyncLease:
         """Return a lease as ``SyncRateLimiter.acquire`` does; entering the lease opens the repository first.
 
@@ -200,10 +201,13 @@ class LateRateLimiter(SyncRateLimiter):
             ValidationError: There are requests in ``also``, and the repository is not open yet.
         """
         if hasattr(self, "_client"):
-            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error, durable, also)
+            return super().acquire(
+                entity_id, resource, consume, limits, on_unavailable, on_error, durable, also, on_lost
+            )
         if also:
             raise ValidationError("also", also, "needs an open repository: use Repository.open or Repository.connect")
-        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
+        lease = LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
+        return lease if on_lost is None else lease.report_loss_to(on_lost)
 
 
 class UnavailableClient(BatchedClient):

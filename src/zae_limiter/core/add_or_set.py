@@ -111,7 +111,7 @@ def shortfall(view: View[Any], position: int, taken: int, now: TimeBounds) -> fl
     if pace is None:
         return 0.0
     expected, spread = _used_by_others(view, position, now)
-    level = view.layout.baseline(position).level(view.numbers[position], now[0])
+    level = view.level(position, now[0])
     lacking: float = taken + expected + spread + _LEAST_GAP * pace.size(position) - level
     return max(0.0, lacking)
 

@@ -190,6 +190,17 @@ async def in_thread(call: Callable[[*Ts], T], *args: *Ts) -> T:
     return await asyncio.to_thread(call, *args)
 
 
+def notifier(callback: Callable[[T], object], argument: T) -> Callable[[], None]:
+    """Return a function for another thread that calls ``callback`` in the running loop, unless the loop has ended."""
+    loop = asyncio.get_running_loop()
+
+    def notify() -> None:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(callback, argument)
+
+    return notify
+
+
 async def finish(work: Completable[T]) -> T:
     """Complete work once, to its end, even if the caller is cancelled; the caller is cancelled after that.
 

@@ -152,6 +152,20 @@ class AtMost:
 
 
 @dataclass(slots=True)
+class AbsentOrAtMost:
+    """The attribute is absent, or is not a number above the bound."""
+
+    name: str
+    bound: int
+
+    def holds(self, item: Item) -> bool:
+        """Return whether the condition holds for the item."""
+        found = item.get(self.name)
+        # DynamoDB compares only numbers with a number: a comparison with anything else is false.
+        return type(found) is not int or found <= self.bound
+
+
+@dataclass(slots=True)
 class Between:
     """The attribute is a number from ``low`` to ``high``, both included."""
 
@@ -190,6 +204,7 @@ Condition = (
     | Differs
     | AtLeast
     | AtMost
+    | AbsentOrAtMost
     | Between
     | Ranges
 )

@@ -58,6 +58,13 @@ class DeferringClient(BucketClient):
         """
         if self._put_off.closed:
             return await self.settle_all(owed)
+        # Slots are returned now, with all that is settled with their bucket.
+        now = [one for one in owed if one.settlement.releases]
+        if now:
+            await self.settle_all(now)
+            owed = [one for one in owed if not one.settlement.releases]
+            if not owed:
+                return None
         starts = self._deferred.add(owed, self.monotonic_s(), self._within_s)
         # After the settlements were added: a flush that removes this client also finds them.
         if not self._put_off.add(self):

@@ -15,14 +15,17 @@ from zae_limiter.caches.request import (
     Rejected,
     TakenChain,
     partial_amounts,
+    with_slots,
 )
-from zae_limiter.core.acquire import Reject, Take, amounts_of, next_step
+from zae_limiter.core.acquire import Reject, Take, TakeWithSlots, amounts_of, claims_of_step, next_step
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.config import BARE
 from zae_limiter.core.outcome import Applied
+from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.view import NO_LIMITS, Admitted
-from zae_limiter.schema.bucket_item import view_after_take
+from zae_limiter.schema import bucket_writes
+from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_after_write
 from zae_limiter.schema.bucket_writes import BucketTake
 from zae_limiter.schema.operations import Update
 
@@ -69,14 +72,13 @@ class DirectClient(BucketClient):
         if type(step) is not Take or view is None:
             if type(step) is Reject:
                 return Rejected(bucket, terms, view, amounts, step.at, now)
-            return await self.run(
-                Plan(bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
-            )
+            plan = Plan(bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
+            return with_slots(await self.carry_out(plan))
         update = BucketTake(view, step, next(self.nonces))
         outcome = await self._table.write(update)
         if type(outcome) is not Applied:
             plan = Plan(bucket, consume, own, None, False, memory, view, terms, amounts, step, now, self._first)
-            return await self._continue(plan, update, outcome)
+            return with_slots(await self._continue(plan, update, outcome))
         after = view_after_take(view, outcome.new, amounts, now[1])
         if memory.view is view:
             memory.view = after
@@ -143,6 +145,8 @@ class DirectClient(BucketClient):
         """
         _, _, _, _, _, memory, view, terms, amounts, step, now, _ = plan
         if type(step) is not Take or view is None:
+            if type(step) is TakeWithSlots and view is not None:
+                return await self._take_with_slots(plan, view, step)
             return await self.run(plan)
         update = BucketTake(view, step, next(self.nonces))
         outcome = await self._table.write(update)
@@ -156,6 +160,16 @@ class DirectClient(BucketClient):
             memory.learn_taken(after)
         layout = view.layout
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
+
+    async def _take_with_slots(self, plan: Plan, view: BucketView, step: TakeWithSlots) -> Admitted | Rejected:
+        update = bucket_writes.take(view, step, next(self.nonces))
+        outcome = await self._table.write(update)
+        if type(outcome) is not Applied:
+            return await self._continue(plan, update, outcome)
+        plan.memory.learn_taken(view_after_write(view, outcome.new, plan.amounts, plan.now[1]))
+        claims = claims_of_step(view, step)
+        birth = view.layout.birth
+        return AdmittedSlots(plan.terms, birth, claims) if claims else Admitted(plan.terms, birth)
 
     async def take_part(self, request: AcquireRequest) -> Admitted | Rejected:
         """Take from one of several buckets.

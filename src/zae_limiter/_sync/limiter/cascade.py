@@ -24,6 +24,7 @@ from zae_limiter.caches.request import (
     Owed,
     Plan,
     Rejected,
+    part_of,
 )
 from zae_limiter.core.batch import together
 from zae_limiter.core.bucket_changes import summed
@@ -254,16 +255,18 @@ def _with_bypasses(
 
     ``held`` are the buckets of the other requests. If this fails, they and what was taken before are credited.
     """
-    found = {one.bucket: one for one in held}
+    found = _by_request(asked, held)
     results: list[Cascaded] = []
     charged: list[Charge] = []
     try:
-        for request, parts, passes in asked:
+        for number, (request, parts, passes) in enumerate(asked):
             if passes:
                 taken = bypass.take(client, request, parts)
                 charged += bypass.charges_of(request, taken)
             else:
-                taken = _together(request, [found[one.bucket] for one in parts if one.bucket in found])
+                taken = _together(
+                    request, [found[number, one.bucket] for one in parts if (number, one.bucket) in found]
+                )
             results.append(taken)
     except BaseException:
         try:
@@ -272,6 +275,22 @@ def _with_bypasses(
             _give_all_back(client, _summed([one.parts for one in asked if not one.bypass]), held)
         raise
     return results
+
+
+def _by_request(asked: Sequence[PartedRequest], held: Sequence[HeldBucket]) -> dict[tuple[int, BucketId], HeldBucket]:
+    """Return what each request holds of each bucket, by its number: requests for one bucket divide its slots."""
+    found: dict[tuple[int, BucketId], HeldBucket] = {}
+    for one in held:
+        of_bucket = [
+            (number, part.consume)
+            for number, (_, parts, passes) in enumerate(asked)
+            for part in parts
+            if not passes and part.bucket == one.bucket
+        ]
+        results = part_of(one.admitted, [consume for _, consume in of_bucket])
+        for (number, _), admitted in zip(of_bucket, results, strict=True):
+            found[number, one.bucket] = one._replace(admitted=admitted)
+    return found
 
 
 def _summed(asked: Sequence[Sequence[AcquireRequest]]) -> list[AcquireRequest]:
@@ -387,17 +406,15 @@ def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None 
     by_s = until_s or client.until_s()
     if len(charges) == 1:
         # The usual case, without the search for others of the same bucket.
-        held, changes = charges[0]
-        only = held.settlement(changes)
-        return [] if only is None else [Owed(held.bucket, only, held.admitted.terms, by_s)]
-    found: dict[tuple[BucketId, int | None], Owed] = {}
-    for held, changes in charges:
-        settlement = held.settlement(changes)
-        if settlement is None:
-            continue
-        key = (held.bucket, held.admitted.birth)
-        before = found.get(key)
-        if before is not None:
-            settlement = summed([before.settlement, settlement])
-        found[key] = Owed(held.bucket, settlement, held.admitted.terms, by_s)
+        held = charges[0].held
+        return [Owed(held.bucket, one, held.admitted.terms, by_s) for one in charges[0].settlements()]
+    found: dict[tuple[BucketId, int | None, int | None], Owed] = {}
+    for charge in charges:
+        held = charge.held
+        for settlement in charge.settlements():
+            key = (held.bucket, held.admitted.birth, settlement.shard if settlement.releases else None)
+            before = found.get(key)
+            if before is not None:
+                settlement = summed([before.settlement, settlement])
+            found[key] = Owed(held.bucket, settlement, held.admitted.terms, by_s)
     return list(found.values())

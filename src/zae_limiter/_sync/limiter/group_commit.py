@@ -13,13 +13,13 @@ from zae_limiter._sync.limiter.write_batcher import WriteBatcher
 from zae_limiter._sync.store.buckets import check_bucket
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
-from zae_limiter.caches.request import AcquireRequest, FallbackLimits, HeldBucket, Owed, Rejected
-from zae_limiter.core.acquire import LevelOfLimit
+from zae_limiter.caches.request import AcquireRequest, FallbackLimits, HeldBucket, Owed, Rejected, part_of
 from zae_limiter.core.add_or_set import shortfall
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket_changes import summed
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
+from zae_limiter.core.levels import LevelOfLimit
 from zae_limiter.core.view import Admitted, EffectiveLimits
 
 _BATCHERS = 4096
@@ -42,6 +42,9 @@ class RetryLater:
 RETRY_LATER = RetryLater()
 
 TakeResult = Admitted | Rejected
+SettlementKey = tuple[BucketId, str, int | None, int | None]
+"""A bucket, the digest of own limits, the birth number, and the shard that gets slots back, None if there are none."""
+
 BatchResult = TakeResult | ZAELimiterError | RetryLater
 
 
@@ -53,7 +56,7 @@ class BatchedClient(NetworkedClient):
         self._server_time = scope.table.server_time
         self._reads: Bounded[BucketId, ChainBatcher] = Bounded(_BATCHERS)
         self._takes: Bounded[tuple[BucketId, bool], TakeBatcher] = Bounded(_BATCHERS)
-        self._settlements: Bounded[tuple[BucketId, str, int | None], SettlementBatcher] = Bounded(_BATCHERS)
+        self._settlements: Bounded[SettlementKey, SettlementBatcher] = Bounded(_BATCHERS)
         self._together = together
 
     def renew(self, *, restored: bool) -> None:
@@ -177,8 +180,9 @@ class BatchedClient(NetworkedClient):
             RateLimiterUnavailable: The table did not answer; a credit may still have been given.
         """
         # A bucket that is gone is created again by the limits of the settlement, so a caller's own limits stay apart.
-        # Credits of another birth number are for another bucket under the same name.
-        key = (owed.bucket, owed.terms.digest, owed.settlement.birth)
+        # Credits of another birth number are for another bucket under the same name. Slots are returned to one shard.
+        settlement = owed.settlement
+        key = (owed.bucket, owed.terms.digest, settlement.birth, settlement.shard if settlement.releases else None)
         batcher = self._settlements.get(key) if self._together else None
         if batcher is None:
             batcher = SettlementBatcher(self, together=self._together)
@@ -292,7 +296,7 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         except ZAELimiterError as error:
             return [error] * len(requests)
         if not isinstance(result, Rejected):
-            return [*[result] * count, *[RETRY_LATER] * later]
+            return [*part_of(result, [request.consume for request in first]), *[RETRY_LATER] * later]
         # Requests are admitted in order, as far as the balance reaches. The rejections report what is left after the
         # admitted ones, though these are sent again only in the next round.
         flags = _flags(requests, result)
@@ -324,9 +328,9 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         if isinstance(result, Rejected):
             return
         changes = {name: -amount for name, amount in request.consume.items()}
-        settlement = HeldBucket(request.bucket, result, result.terms.positions).settlement(changes)
-        if settlement is not None:
-            self._client.settler.settle(Owed(request.bucket, settlement, result.terms, self._client.until_s()))
+        until_s = self._client.until_s()
+        for settlement in HeldBucket(request.bucket, result, result.terms.positions).settlements(changes):
+            self._client.settler.settle(Owed(request.bucket, settlement, result.terms, until_s))
 
 
 class ChainBatcher(WriteBatcher[AcquireRequest, Chain]):
@@ -369,7 +373,7 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             settler.settle(requests[0])
         else:
             whole = summed([one.settlement for one in requests])
-            if whole.names:
+            if whole.names or whole.releases:
                 until_s = min(one.until_s for one in requests)
                 settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
         return [True] * len(requests)

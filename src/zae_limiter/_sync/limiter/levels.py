@@ -9,17 +9,7 @@ from zae_limiter._sync.limiter.shards import ShardClient
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, OwnLimits, Rejected, about
-from zae_limiter.core.acquire import (
-    LevelOfLimit,
-    amounts_of,
-    held_statuses,
-    held_statuses_of,
-    is_fresh,
-    is_known_short,
-    limit_levels,
-    requested_amounts,
-    statuses,
-)
+from zae_limiter.core.acquire import amounts_of, is_fresh, is_known_short, requested_amounts
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
@@ -27,6 +17,7 @@ from zae_limiter.core.errors import (
     NoLimitsInForceError,
     RateLimiterUnavailable,
 )
+from zae_limiter.core.levels import LevelOfLimit, held_statuses, held_statuses_of, limit_levels, statuses
 from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.status import LimitStatus

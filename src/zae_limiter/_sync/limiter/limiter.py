@@ -1,6 +1,6 @@
 """SyncRateLimiter: the public verbs. The admin verbs are those of its repository."""  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 import zae_limiter.runtime.threads as runtime
@@ -106,6 +106,7 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         on_error: OnError = GIVE_BACK,
         durable: bool = False,
         also: Sequence[Also] | None = None,
+        on_lost: Callable[[SyncLease], object] | None = None,
     ) -> SyncLease:
         """Take from every limit named in ``consume``, or from none.
 
@@ -127,6 +128,8 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
                 ``settle_within``.
             also: Other entities and resources to take from, all or none. ``lease.also`` has a part for each of them.
                 ``limits`` does not apply to them.
+            on_lost: Called with the lease if its slots were not renewed in time, so that others may use them. An async
+                limiter calls it in the loop of the lease. The work of the lease continues.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
@@ -138,8 +141,12 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         if also:
             several = self._several_kind()
             bucket = (entity_id, resource)
-            return several(self._client, bucket, consume, limits, on_unavailable, on_error, durable).ask(also)
-        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
+            lease = several(self._client, bucket, consume, limits, on_unavailable, on_error, durable).ask(also)
+            return lease if on_lost is None else lease.report_loss_to(on_lost)
+        lease = self._lease_kind(
+            self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable
+        )
+        return lease if on_lost is None else lease.report_loss_to(on_lost)
 
     def _several_kind(self) -> "type[SeveralLease]":
         """Return the kind of lease for several requests."""
