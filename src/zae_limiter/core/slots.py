@@ -1,8 +1,8 @@
 """Decide about limits of concurrent use: who holds slots until when, and which of them are free again.
 
 The balance of such a limit is the number of free slots. It earns nothing. Slots in use are counted in *cohorts* by
-their end: slots that are taken at about the same time have the same end, and are returned together if no lease renews
-them. On every item, the balance and all cohorts add up to the shard's share of the capacity.
+their end. Slots that are taken at about the same time have the same end. If no lease renews them, they are returned
+together. On every item, the balance and all cohorts add up to the shard's share of the capacity.
 
 A cohort has *expired* once its end has passed at the earliest possible time. The next take adds expired cohorts to the
 balance and removes them, in the same write.
@@ -43,8 +43,8 @@ class AdmittedSlots(Admitted):
 class SlotTake:
     """How slots of one limit are taken.
 
-    The write adds ``change`` to the balance if that is at least ``low``, adds ``taken`` to the cohort that ends at
-    ``end_s``, and removes ``expired`` cohorts, which must be as they were seen.
+    The write adds ``change`` to the balance if that is at least ``low``. It adds ``taken`` to the cohort that ends at
+    ``end_s``. It removes ``expired`` cohorts, which must be as they were seen.
     """
 
     position: int
