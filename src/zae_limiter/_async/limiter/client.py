@@ -188,9 +188,10 @@ class BucketClient:
             KindNotAllowedError: The limits of the caller are of a kind that the table does not allow yet.
             RateLimiterUnavailable: The table did not answer.
         """
+        chain = await self.chain_of(request)
+        # After the chain, which is read together with the kinds that the table allows.
         if request.own is not None:
             await self.resolver.allow_own(request.own)
-        chain = await self.chain_of(request)
         self.chains.require_unblocked(chain, request.bucket[1])
         return chain
 

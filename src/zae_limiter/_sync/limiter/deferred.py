@@ -17,7 +17,16 @@ from zae_limiter._sync.store.buckets import WriteResult
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.deferred import DeferredSettlements
-from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, Owed, OwnLimits, Plan, Rejected
+from zae_limiter.caches.request import (
+    AcquireRequest,
+    Cascaded,
+    Evaluated,
+    Owed,
+    OwnLimits,
+    Plan,
+    Rejected,
+    with_slots,
+)
 from zae_limiter.core.acquire import LOOK
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
@@ -250,7 +259,7 @@ class DeferringDirectClient(DeferringClient, DirectClient):
         if known is None or known.links is not None:
             return None
         plan = self.plan(bucket, consume, self.now(), own)
-        return self.carry_out(plan) if isinstance(plan, Plan) else plan
+        return with_slots(self.carry_out(plan)) if isinstance(plan, Plan) else plan
 
 
 def _combined(plan: Plan, owed: Sequence[Owed]) -> TakeAndSettle | None:
