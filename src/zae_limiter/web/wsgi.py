@@ -1,13 +1,14 @@
 """Limit a WSGI application, without any framework.
 
 A lease ends when the server closes the body. Servers do that after the last byte, and also if the client disconnects.
-The lease is committed with the first byte. From then on the client is charged for what was used, whatever happens.
+The lease is committed with the first byte, or when the body of the request cannot be read. From then on the client is
+charged for what was used, whatever happens.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from zae_limiter.web.addresses import client_address
@@ -22,6 +23,8 @@ CALL = "zae_limiter.call"
 
 LEASE = "zae_limiter.lease"
 """The key of the lease in ``environ``; absent if nothing was taken."""
+
+Read = TypeVar("Read", bytes, list[bytes])
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
@@ -117,6 +120,8 @@ class RateLimitMiddleware:
         call = SyncCall(self._source)
         response = _Response(call, start_response)
         environ[CALL] = call
+        if environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ:
+            environ["wsgi.input"] = _Input(environ["wsgi.input"], call)
         try:
             self._take(call, environ)
             body = self._app(environ, response.start_response)
@@ -133,6 +138,42 @@ class RateLimitMiddleware:
         ask = checked_ask(self._rules(WsgiRequest(environ)))
         if ask is not None:
             environ[LEASE] = call.take(ask)
+
+
+class _Input:
+    """The body of a request. If it cannot be read, its client is to blame, and is charged for what was taken.
+
+    Otherwise a client could send half a body and disconnect, which fails the application, and pay nothing.
+    """
+
+    __slots__ = ("_call", "_inner")
+
+    def __init__(self, inner: Any, call: SyncCall) -> None:
+        self._inner = inner
+        self._call = call
+
+    def read(self, *size: int) -> bytes:
+        return self._read(self._inner.read, *size)
+
+    def readline(self, *size: int) -> bytes:
+        return self._read(self._inner.readline, *size)
+
+    def readlines(self, *hint: int) -> list[bytes]:
+        return self._read(self._inner.readlines, *hint)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _read(self, read: Callable[..., Read], *size: int) -> Read:
+        try:
+            return read(*size)
+        except Exception:
+            # Servers raise errors of their own, for a lost connection and for a malformed body.
+            self._call.commit()
+            raise
 
 
 class _Response:
