@@ -133,7 +133,7 @@ def verdict_card(report: LoadReport) -> str:
     }
     if report.cost is not None and report.cost.usd_per_million_calls is not None:
         facts["USD per million calls"] = f"{report.cost.usd_per_million_calls:.2f}"
-    broken = "The promise did not hold" if report.limits else "No limit was checked"
+    broken = "The promise did not hold" if report.checked else "No limit was checked"
     title = "The promise held" if report.held else broken
     about = headline(report).rpartition(": ")[2]
     return (
