@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from wsgiref.types import InputStream, StartResponse, WSGIApplication, WSGIEnvironment
 
 from zae_limiter.web.addresses import client_address
 from zae_limiter.web.ask import Ask
@@ -148,7 +148,7 @@ class _Input:
 
     __slots__ = ("_call", "_inner")
 
-    def __init__(self, inner: Any, call: SyncCall) -> None:
+    def __init__(self, inner: InputStream, call: SyncCall) -> None:
         self._inner = inner
         self._call = call
 
