@@ -8,8 +8,8 @@ charged for what was used, whatever happens.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
-from wsgiref.types import InputStream, StartResponse, WSGIApplication, WSGIEnvironment
+from typing import Any, TypeAlias
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from zae_limiter.web.addresses import client_address
 from zae_limiter.web.ask import Ask
@@ -23,8 +23,6 @@ CALL = "zae_limiter.call"
 
 LEASE = "zae_limiter.lease"
 """The key of the lease in ``environ``; absent if nothing was taken."""
-
-Read = TypeVar("Read", bytes, list[bytes])
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 
@@ -148,28 +146,21 @@ class _Input:
 
     __slots__ = ("_call", "_inner")
 
-    def __init__(self, inner: InputStream, call: SyncCall) -> None:
+    def __init__(self, inner: Any, call: SyncCall) -> None:
         self._inner = inner
         self._call = call
-
-    def read(self, *size: int) -> bytes:
-        return self._read(self._inner.read, *size)
-
-    def readline(self, *size: int) -> bytes:
-        return self._read(self._inner.readline, *size)
-
-    def readlines(self, *hint: int) -> list[bytes]:
-        return self._read(self._inner.readlines, *hint)
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.readline, b"")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)
+        # Servers offer further methods, such as ``readinto``.
+        return partial(self._read, found) if name.startswith("read") else found
 
-    def _read(self, read: Callable[..., Read], *size: int) -> Read:
+    def _read(self, read: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return read(*size)
+            return read(*arguments)
         except Exception:
             # Servers raise errors of their own, for a lost connection and for a malformed body.
             self._call.commit()
