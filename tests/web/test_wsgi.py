@@ -4,7 +4,6 @@ import io
 import json
 import math
 import tempfile
-from operator import methodcaller
 from typing import Any
 from wsgiref.util import FileWrapper, setup_testing_defaults
 from wsgiref.validate import validator
@@ -12,7 +11,7 @@ from wsgiref.validate import validator
 import pytest
 
 from tests.web.reported import check_headers
-from tests.web.sync_store import DAY_S, TAKEN, CutOff, Store, fields
+from tests.web.sync_store import DAY_S, TAKEN, Store, fields
 from zae_limiter import RateLimiter, RateLimiterUnavailable, Repository, SyncRateLimiter, ValidationError
 from zae_limiter.web import Ask
 from zae_limiter.web.wsgi import RateLimitMiddleware, WsgiRequest
@@ -207,36 +206,6 @@ class TestFailures:
         with pytest.raises(ZeroDivisionError):
             get(store, app)
         assert {"rpm": 0, "tpm": 0} == store.used("user-1", "chat")
-
-    @pytest.mark.parametrize("body", [{"CONTENT_LENGTH": "9"}, {"HTTP_TRANSFER_ENCODING": "chunked"}])
-    @pytest.mark.parametrize(
-        "read", [methodcaller("read", 9), methodcaller("readline"), methodcaller("readlines"), list]
-    )
-    def test_client_whose_body_cannot_be_read_is_charged(self, store, body, read):
-        """It has disconnected, or its body is malformed. Otherwise half a body would buy work for nothing."""
-
-        def app(environ, start_response):
-            read(environ["wsgi.input"])
-            raise AssertionError("not reached")
-
-        with pytest.raises(ConnectionResetError):
-            get(store, app, **body, **{"wsgi.input": CutOff()})
-        assert TAKEN == store.used("user-1", "chat")
-
-    def test_body_is_read_as_the_server_offers_it(self, store):
-        """Applications read it in any way, and use what else a server offers."""
-
-        def app(environ, start_response):
-            found = environ["wsgi.input"]
-            parts = [found.read(2), found.readline(), *found.readlines(1), *found, str(found.seekable()).encode()]
-            start_response("200 OK", PLAIN)
-            return [b"|".join(parts)]
-
-        body = {"CONTENT_LENGTH": "9", "wsgi.input": io.BytesIO(b"ab1\nc\nd\ne")}
-        limited = RateLimitMiddleware(app, store.limiter, by_path)
-
-        # Not below the checks of wsgiref, which offer nothing else.
-        assert b"ab|1\n|c\n|d\n|e|True" == Answer(limited, environ_of(**body)).read()
 
     def test_generator_that_raises_before_its_first_chunk_gives_back(self, store):
         """It has called start_response, but the server has sent nothing yet."""
