@@ -1,4 +1,4 @@
-"""Bodies of requests under WSGI: a client whose body cannot be read is charged."""
+"""Under WSGI: bodies of requests that cannot be read, and headers that a server refuses."""
 
 import io
 from operator import methodcaller
@@ -27,6 +27,24 @@ def test_client_whose_body_cannot_be_read_is_charged(store, body, read):
     with pytest.raises(ConnectionResetError):
         get(store, app, **body, **{"wsgi.input": CutOff()})
     assert TAKEN == store.used("user-1", "chat")
+
+
+def test_headers_that_the_server_refuses_give_back(store):
+    """The application has failed before the first byte."""
+
+    def app(environ, start_response):
+        start_response("200 OK", [("X-Name", "line\nline")])
+        return [b"never"]
+
+    def refusing(status, headers, exc_info=None):
+        raise ValueError(headers)
+
+    body = RateLimitMiddleware(app, store.limiter, by_path)(environ_of(), refusing)
+    with pytest.raises(ValueError, match="X-Name"):
+        next(iter(body))
+    body.close()
+
+    assert {"rpm": 0, "tpm": 0} == store.used("user-1", "chat")
 
 
 def test_body_is_read_as_the_server_offers_it(store):

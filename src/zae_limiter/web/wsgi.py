@@ -204,7 +204,12 @@ class _Response:
         self.sent = True
         status = int(self._status[:3])
         headers = merged_headers(self._headers, self.call.start(status), status)
-        self._server_write = self._server_start(self._status, headers)
+        try:
+            self._server_write = self._server_start(self._status, headers)
+        except BaseException as error:
+            # Servers check headers, so nothing was sent.
+            self.call.fail(error)
+            raise
         self.call.commit()
 
     def fail(self, error: BaseException) -> Refusal | None:
