@@ -9,7 +9,7 @@ import click
 from zae_limiter.cli._failures import blocked_line, exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._limit_syntax import gather_amounts
-from zae_limiter.cli._options import LimitOptions, also_option, asking_arguments, consume_option, json_option
+from zae_limiter.cli._options import LimitOptions, also_option, consume_option, json_option, limit_arguments
 from zae_limiter.cli._output import (
     Column,
     Grid,
@@ -60,7 +60,7 @@ class TakenTokens:
 class AcquireOptions:
     """What to take, and what else in the same acquire."""
 
-    asking: LimitOptions
+    options: LimitOptions
     consume: dict[str, int]
     also: tuple[Also, ...]
 
@@ -109,7 +109,7 @@ SHAPE = json_shape(
 
 
 @click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
-@asking_arguments
+@limit_arguments
 @consume_option
 @also_option
 @click.option(
@@ -123,7 +123,7 @@ SHAPE = json_shape(
 @json_option
 @store_options
 def acquire(
-    asking: LimitOptions,
+    options: LimitOptions,
     amounts: tuple[tuple[str, int], ...],
     also: tuple[Also, ...],
     wait_s: float,
@@ -131,7 +131,7 @@ def acquire(
     store: StoreChoice,
 ) -> None:
     """Take tokens of one or several limits: all of them, or none."""
-    request = AcquireOptions(asking, gather_amounts(amounts), also)
+    request = AcquireOptions(options, gather_amounts(amounts), also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
             taken = take(limiter, request, wait_s)
@@ -159,8 +159,8 @@ def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> 
     is_told = False
     while True:
         try:
-            asking, also = request.asking, request.also
-            with limiter.acquire(asking.entity_id, asking.resource, request.consume, asking.limits, also=also) as lease:
+            options, amounts, also = request.options, request.consume, request.also
+            with limiter.acquire(options.entity_id, options.resource, amounts, options.limits, also=also) as lease:
                 # Read before the lease ends: if this fails, the tokens are given back.
                 return taken_of(limiter, request, lease)
         except RateLimitExceeded as error:
@@ -176,9 +176,9 @@ def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLe
     """Return what a lease took for each request, and what is left now."""
     others = [LimitOptions(one.entity_id, one.resource, None) for one in request.also]
     found = []
-    for asking, part in zip([request.asking, *others], [lease, *lease.also], strict=True):
-        left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
-        found.append(TakenLimits(asking.entity_id, asking.resource, part.consumed, left))
+    for options, part in zip([request.options, *others], [lease, *lease.also], strict=True):
+        left = {} if lease.degraded else limiter.available(options.entity_id, options.resource, options.limits)
+        found.append(TakenLimits(options.entity_id, options.resource, part.consumed, left))
     return TakenTokens(found[0], found[1:], lease.degraded)
 
 

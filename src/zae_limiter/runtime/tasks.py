@@ -214,18 +214,18 @@ async def finish(work: Completable[T]) -> T:
 
 
 async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call to its end as `finish` does, but start it immediately.
+    """Run a call of an async function to its end as `finish` does, but start it immediately.
 
     A call that never waits needs no iteration of the loop.
     """
     loop = asyncio.get_running_loop()
-    coroutine = _awaited(call)
+    coroutine: Any = call()
     # The first step runs in the caller's task. A coroutine that has to wait continues outside of it.
     try:
         pending = coroutine.send(None)
     except StopIteration as end:
         return cast("T", end.value)
-    detached = Detached(coroutine, loop)
+    detached: Detached[T] = Detached(coroutine, loop)
     detached.resume_after(pending)
     return detached.result(await detached.ended())
 

@@ -145,16 +145,20 @@ class BucketClient:
         step: NextStep | None = None
         if memory.shards is not None:
             rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
-            if rejected is not None:
+            if rejected is not None and self.rejects_by_view(bucket):
                 return rejected
         else:
             # A request that asks nothing of this bucket is admitted by ShardAttempt, without a call.
             step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
-            if type(step) is Reject:
+            if type(step) is Reject and self.rejects_by_view(bucket):
                 return Rejected(bucket, terms, view, amounts, step.at, now)
         # The same as Plan(...), without the cost of calling its constructor.
         parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
         return _new_tuple(Plan, parts)
+
+    def rejects_by_view(self, bucket: BucketId) -> bool:
+        """Return whether the cached view of a bucket may reject a request."""
+        return True
 
     async def prepare(self, request: AcquireRequest) -> Plan | Rejected:
         """Read the limits of a request that are missing to plan it.
