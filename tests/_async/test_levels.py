@@ -481,4 +481,38 @@ async def test_nearly_exhausted_level_is_written_first_and_alone(tree):
             pass
 
     assert "org" == caught.value.primary_violation.entity_id
-    assert ["write"] == [call for call in table.drain() if call == "write"]
+    assert ["write"] == table.drain()
+
+
+@pytest.mark.parametrize("rivals", [0, 3])
+async def test_rejection_by_a_level_that_was_exhausted_a_while_ago_takes_two_reads_and_no_write(tree, clock, rivals):
+    """All views are too old to reject. The exhausted level is read first, and then all others in one call."""
+    await tree.set_limits("org", [Limit.per_day("rpm", 4 + 5 * rivals)])
+    limiter, table = remote(tree)
+    rival = RateLimiter(another(tree))
+    for _ in range(4):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+            pass
+        async with rival.acquire("org", "gpt-4", {"rpm": rivals}):
+            pass
+    clock.advance(5_000)
+    table.drain()
+
+    with pytest.raises(RateLimitExceeded) as caught:
+        async with limiter.acquire("key", "gpt-4", {"rpm": 5 * rivals + 1}):
+            pass
+
+    assert ["get", "batch_get"] == table.drain()
+    assert list(LEVELS) == [bucket["entity_id"] for bucket in caught.value.as_dict()["buckets"]]
+
+
+async def test_available_reads_all_levels_in_one_call(tree):
+    """Their limits are cached."""
+    limiter, table = remote(tree)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    table.drain()
+
+    await limiter.available("key", "gpt-4")
+
+    assert ["batch_get"] == table.drain()
