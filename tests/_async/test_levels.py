@@ -15,6 +15,7 @@ from zae_limiter import (
 )
 
 from .clients import AsynchronousTable, CountingTable, another, own_level
+from .shards import OtherClient
 
 RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
 LEVELS = ("key", "user", "team", "org", "top")
@@ -504,6 +505,28 @@ async def test_rejection_by_a_level_that_was_exhausted_a_while_ago_takes_two_rea
 
     assert ["get", "batch_get"] == table.drain()
     assert list(LEVELS) == [bucket["entity_id"] for bucket in caught.value.as_dict()["buckets"]]
+
+
+async def test_rejection_by_a_sharded_level_that_was_exhausted_a_while_ago_makes_no_write(tree, clock):
+    """Its views are too old to reject. It is read before any other level is written."""
+    await tree.set_limits("org", [Limit.per_day("rpm", 20)])
+    limiter, table = remote(tree)
+    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    other = OtherClient(tree)._client
+    place = (("org", "gpt-4"), 0)
+    await other.shards.split(place, await other.buckets.look(place, None, other.until_s()), other.until_s())
+    for _ in range(2):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 9}):
+            pass
+    clock.advance(5_000)
+    table.drain()
+
+    with pytest.raises(RateLimitExceeded):
+        async with limiter.acquire("key", "gpt-4", {"rpm": 5}):
+            pass
+
+    assert {"get", "batch_get"} == set(table.drain())
 
 
 async def test_available_reads_all_levels_in_one_call(tree):
