@@ -137,9 +137,7 @@ class BucketLevels:
         now = self._table.now()
         return statuses(request.bucket, limit_levels(None, terms, now), request.requested(terms), now, now)
 
-    async def _asked(
-        self, request: AcquireRequest, amounts_by: Callable[[EffectiveLimits], Amounts]
-    ) -> _Asked | None:
+    async def _asked(self, request: AcquireRequest, amounts_by: Callable[[EffectiveLimits], Amounts]) -> _Asked | None:
         """Return what a request asks of a bucket, None if no limits are in force or if they are unknown."""
         bucket, until_s, known = request.bucket, request.until_s, request.known
         try:

@@ -74,9 +74,7 @@ class BucketStore:
             bucket, terms = buckets[0]
             return [await self.look((bucket, 0), terms, until_s)]
         items = await self._scope.table.batch_get([self.key(bucket) for bucket, _ in buckets], until_s=until_s)
-        return [
-            self.learn((bucket, 0), item, terms) for (bucket, terms), item in zip(buckets, items, strict=True)
-        ]
+        return [self.learn((bucket, 0), item, terms) for (bucket, terms), item in zip(buckets, items, strict=True)]
 
     def learn(
         self, shard_id: ShardId, item: Item | None, terms: EffectiveLimits | None, own: Amounts = ()
