@@ -114,7 +114,9 @@ class BucketLevels:
         Raises:
             ValidationError: A bucket can never admit the request.
         """
-        asked = [await self._asked(request, request.amounts) for request in requests]
+        asked = []
+        for request in requests:
+            asked.append(await self._asked(request, request.amounts))
         return await self._statuses(asked)
 
     async def statuses_of_too_much(self, requests: Sequence[AcquireRequest]) -> list[list[LimitStatus]]:
@@ -123,11 +125,11 @@ class BucketLevels:
         The list of a bucket is empty if no limits are in force, or if they are unknown because the table does not
         answer.
         """
-        asked = [await self._asked(request, request.requested) for request in requests]
-        return [
-            found or self._statuses_of_full(request)
-            for request, found in zip(requests, await self._statuses(asked), strict=True)
-        ]
+        asked = []
+        for request in requests:
+            asked.append(await self._asked(request, request.requested))
+        known = await self._statuses(asked)
+        return [found or self._statuses_of_full(request) for request, found in zip(requests, known, strict=True)]
 
     def _statuses_of_full(self, request: AcquireRequest) -> list[LimitStatus]:
         """Return the statuses of a bucket that was never seen, and counts as full: the table does not answer."""
@@ -244,7 +246,8 @@ class BucketLevels:
             RateLimiterUnavailable: The table did not answer.
         """
         found: list[Sequence[LevelOfLimit]] = []
-        for (bucket, terms), view in zip(buckets, await self._buckets.look_at_all(buckets, until_s), strict=True):
+        views = await self._buckets.look_at_all(buckets, until_s)
+        for (bucket, terms), view in zip(buckets, views, strict=True):
             if view is not None and view.layout.shard_count > 1:
                 shards = await self._shards.read_all(bucket, terms, until_s) or {0: view}
                 found.append(combined(list(shards.values()), terms, self._table.now()))

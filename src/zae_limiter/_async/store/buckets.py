@@ -70,6 +70,8 @@ class BucketStore:
         self, buckets: Sequence[tuple[BucketId, EffectiveLimits]], until_s: float
     ) -> list[BucketView | None]:
         """Read shard 0 of several buckets in one call, None for one that does not exist."""
+        if not buckets:
+            return []
         if len(buckets) == 1:
             bucket, terms = buckets[0]
             return [await self.look((bucket, 0), terms, until_s)]
