@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 
 if TYPE_CHECKING:
     from zae_limiter.runtime.later import Later as Later
+    from zae_limiter.runtime.tasks import Answer as Answer
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
     from zae_limiter.runtime.tasks import Lock as Lock
@@ -34,6 +35,7 @@ _MODULES = {
     "Later": "later",
     **dict.fromkeys(
         (
+            "Answer",
             "Background",
             "Completable",
             "Lock",
