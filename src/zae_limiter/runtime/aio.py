@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 if TYPE_CHECKING:
     from zae_limiter.runtime.later import Later as Later
     from zae_limiter.runtime.own_loop import OwnThread as OwnThread
+    from zae_limiter.runtime.tasks import Answer as Answer
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
     from zae_limiter.runtime.tasks import Lock as Lock
@@ -37,6 +38,7 @@ _MODULES = {
     "OwnThread": "own_loop",
     **dict.fromkeys(
         (
+            "Answer",
             "Background",
             "Completable",
             "Lock",

@@ -20,6 +20,8 @@ from zae_limiter.core.bucket_changes import summed
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
 from zae_limiter.core.levels import LevelOfLimit
+from zae_limiter.core.multi_shard import combined
+from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.view import Admitted, EffectiveLimits
 
 _BATCHERS = 4096
@@ -106,10 +108,21 @@ class BatchedClient(NetworkedClient):
         memory = self.caches.of(part.bucket)
         view = memory.expected()
         terms = part.known.terms if part.known is not None else self.resolver.known_terms(part.bucket, part.own)
-        if view is None or terms is None or memory.sharded or not view.layout.follows(terms):
-            # Unknown, or spread over shards, which are tried one after the other.
+        if view is None or terms is None:
             return 0.0
         now, limits = self.now(), terms.limits
+        if memory.sharded:
+            if not is_complete(memory.counts()):
+                return 0.0
+            # What others take from each shard is not estimated: a request may take from any of them.
+            levels = combined(list(memory.views().values()), terms, now)
+            lacks = (
+                (milli - levels[position].available_milli(now)) / limits[position].capacity_milli
+                for position, milli in part.amounts(terms)
+            )
+            return max(0.0, *lacks)
+        if not view.layout.follows(terms):
+            return 0.0
         return max(
             (
                 shortfall(view, position, milli, now) / limits[position].capacity_milli
