@@ -4,13 +4,15 @@ from math import inf, nan
 
 import pytest
 
+from zae_limiter.core.acquire import LimitLevel
+from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.waiting import (
     LimitSupply,
+    PaceProgress,
     Queue,
-    Standing,
     check_wait,
     cost_of,
     exceeds_capacity,
@@ -92,11 +94,12 @@ def test_supply_without_refill_never_suffices():
     assert inf == LimitSupply(0.0, 0.0, 0.0, 10).wait_s(1, 5.0)
 
 
-def test_supply_of_statuses_is_exact_for_exceeded_limits():
-    """The wait of an exceeded limit shows its level to the millitoken. The other buckets are left out."""
-    found = supply_of([status(), status("rpm", available=3, exceeded=False), status(entity="b")], ("a", "api"), 7.0)
+def test_supply_of_levels_is_exact_to_the_millitoken():
+    """The levels of a bucket, and the refill of its limits, are all that a wait depends on."""
+    limit = Limit.per_minute("rpm", 60, burst=90)
+    level = LimitLevel(Baseline.of(limit, 1_000), 3_001)
 
-    assert {"rps": LimitSupply(500.0, 7.0, 1_000.0, 5_000), "rpm": LimitSupply(3_000.0, 7.0, 1_000.0, 5_000)} == found
+    assert {"rpm": LimitSupply(4_001, 7.0, 1_000.0, 90_000)} == supply_of([level], (2_000, 2_000), 7.0)
 
 
 def test_supply_after_an_admission_lacks_what_was_taken():
@@ -128,11 +131,13 @@ def test_cost_is_the_largest_part_of_a_capacity():
     assert 1.0 == cost_of({}, {"rps": 2})
 
 
-def test_standing_fits_if_there_is_room_and_time():
-    """A request may wait if the queue is not full, and if its estimate is within what is left of its wait."""
-    assert Standing(3, 2.0).fits(3, 2.0)
-    assert not Standing(4, 2.0).fits(3, 2.0)
-    assert not Standing(3, 2.1).fits(3, 2.0)
+def test_progress_of_a_paced_job_shows_its_speed():
+    """The time left follows from the speed so far; it is unknown without a total."""
+    progress = PaceProgress(granted=10, total=30, waited_s=4.0, elapsed_s=5.0)
+
+    assert (2.0, 10.0) == (progress.per_second, progress.remaining_s)
+    assert progress._replace(total=None).remaining_s is None
+    assert 0.0 == progress._replace(elapsed_s=0.0).per_second
 
 
 def test_primary_bucket_is_that_of_the_longest_wait():

@@ -193,14 +193,21 @@ class LateRateLimiter(RateLimiter):
         on_error: Any = GIVE_BACK,
         durable: Any = False,
         also: Any = None,
+        max_wait: Any = None,
+        priority: Any = 0,
     ) -> Lease:
         """Return a lease as ``RateLimiter.acquire`` does; entering the lease opens the repository first.
 
         Raises:
-            ValidationError: There are requests in ``also``, and the repository is not open yet.
+            ValidationError: There are requests in ``also``, or there is a ``max_wait``, and the repository is not open
+                yet.
         """
         if hasattr(self, "_client"):
-            return super().acquire(entity_id, resource, consume, limits, on_unavailable, on_error, durable, also)
+            options = on_unavailable, on_error, durable, also, max_wait, priority
+            return super().acquire(entity_id, resource, consume, limits, *options)
+        if max_wait is not None:
+            reason = "needs an open repository: use Repository.open or Repository.connect"
+            raise ValidationError("max_wait", max_wait, reason)
         if also:
             raise ValidationError("also", also, "needs an open repository: use Repository.open or Repository.connect")
         return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)

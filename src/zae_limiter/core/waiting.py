@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Literal, NamedTuple, TypeGuard
 
+from zae_limiter.core.acquire import LevelOfLimit
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.names import check_whole_number
@@ -18,6 +20,7 @@ AGE_S = 10.0
 MAX_PRIORITY = 1_000
 _MAX_WAITING = 10_000_000
 _LEAST_COST = 1e-9
+_TICK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,20 @@ class Queue:
         return self.weights.get(entity_id, 1.0) if self.fair_by == "entity" else 1.0
 
 
+DEFAULT_QUEUE = Queue()
+
+
+def check_queue(value: object) -> Queue:
+    """Require a queue.
+
+    Raises:
+        ValidationError: The value is none.
+    """
+    if not isinstance(value, Queue):
+        raise ValidationError("queue", value, "must be a Queue(max_waiting, fair_by, weights)")
+    return value
+
+
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -82,20 +99,25 @@ class LimitSupply(NamedTuple):
     capacity: float
 
     def available(self, now_s: float) -> float:
-        """Return the millitokens available now."""
-        return min(self.capacity, self.level + self.rate * (now_s - self.at_s))
+        """Return the millitokens that are surely available now."""
+        # The clock of the bucket counts whole milliseconds, so it may be one behind.
+        return min(self.capacity, self.level + self.rate * max(0.0, now_s - self.at_s - _TICK_S))
 
     def wait_s(self, needed: float, now_s: float) -> float:
         """Return the seconds until ``needed`` millitokens were available in total; inf if they never will be."""
         lacking = needed - self.available(now_s)
         if lacking <= 0:
             return 0.0
+        if not self.rate:
+            return inf
         # The refill comes in whole millitokens. One more makes sure that a request is not made too early.
-        return (lacking + 1) / self.rate if self.rate else inf
+        return self.at_s + _TICK_S + (needed + 1 - self.level) / self.rate - now_s
 
     def less(self, taken: float, now_s: float) -> "LimitSupply":
         """Return the supply after millitokens were taken."""
-        return LimitSupply(self.available(now_s) - taken, now_s, self.rate, self.capacity)
+        if self.available(now_s) >= self.capacity:
+            return LimitSupply(self.capacity - taken, now_s, self.rate, self.capacity)
+        return LimitSupply(self.level - taken, self.at_s, self.rate, self.capacity)
 
 
 Supply = Mapping[str, LimitSupply]
@@ -105,17 +127,17 @@ Demand = Mapping[str, int]
 """Tokens by the name of the limit."""
 
 
-def supply_of(statuses: Sequence[LimitStatus], bucket: tuple[str, str], now_s: float) -> dict[str, LimitSupply]:
-    """Return the supply of a bucket as a rejection shows it."""
-    found = {}
-    for status in statuses:
-        if (status.entity_id, status.resource) == bucket:
-            limit = status.limit
-            rate = limit.refill_amount_milli * 1000 / limit.refill_period_ms
-            level = status.requested * 1000 - rate * status.retry_after_seconds
-            level = level if status.exceeded else status.available * 1000.0
-            found[status.limit_name] = LimitSupply(level, now_s, rate, limit.capacity_milli)
-    return found
+def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> dict[str, LimitSupply]:
+    """Return the supply of a bucket with these levels, at the time ``now``, which is ``now_s`` on the other clock."""
+    return {
+        level.name: LimitSupply(
+            level.available_milli(now),
+            now_s,
+            level.limit.refill_amount_milli * 1000 / level.limit.refill_period_ms,
+            level.limit.capacity_milli,
+        )
+        for level in levels
+    }
 
 
 def supply_after(supply: Supply, taken: Demand, now_s: float) -> dict[str, LimitSupply]:
@@ -153,9 +175,27 @@ class Standing(NamedTuple):
     position: int
     estimate_s: float
 
-    def fits(self, max_waiting: int, left_s: float) -> bool:
-        """Return whether a request may wait: the queue has room for it, and the wait can end in time."""
-        return self.position <= max_waiting and self.estimate_s <= left_s
+
+class PaceProgress(NamedTuple):
+    """How far a paced job is: the leases granted, of how many, and the seconds waited and elapsed so far.
+
+    ``total`` is None if the job has no known end.
+    """
+
+    granted: int
+    total: int | None
+    waited_s: float
+    elapsed_s: float
+
+    @property
+    def per_second(self) -> float:
+        """The leases granted per second, on average."""
+        return self.granted / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def remaining_s(self) -> float | None:
+        """The seconds left at this speed, None if the total is unknown."""
+        return None if self.total is None else (self.total - self.granted) * self.elapsed_s / self.granted
 
 
 def primary_bucket(statuses: Sequence[LimitStatus]) -> tuple[str, str] | None:

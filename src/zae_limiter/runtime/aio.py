@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from zae_limiter.runtime.tasks import shared as shared
     from zae_limiter.runtime.tasks import sleep as sleep
     from zae_limiter.runtime.tasks import within as within
+    from zae_limiter.runtime.wakeup import Wakeup as Wakeup
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _MODULES = {
     "Later": "later",
+    "Wakeup": "wakeup",
     **dict.fromkeys(
         (
             "Background",

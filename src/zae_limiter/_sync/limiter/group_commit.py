@@ -326,7 +326,9 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         changes = {name: -amount for name, amount in request.consume.items()}
         settlement = HeldBucket(request.bucket, result, result.terms.positions).settlement(changes)
         if settlement is not None:
-            self._client.settler.settle(Owed(request.bucket, settlement, result.terms, self._client.until_s()))
+            owed = Owed(request.bucket, settlement, result.terms, self._client.until_s())
+            self._client.settler.settle(owed)
+            self._client.note_credit(owed)
 
 
 class ChainBatcher(WriteBatcher[AcquireRequest, Chain]):
@@ -372,6 +374,8 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             if whole.names:
                 until_s = min(one.until_s for one in requests)
                 settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
+        for one in requests:
+            self._client.note_credit(one)
         return [True] * len(requests)
 
     def undo(self, request: Owed, outcome: bool) -> None:
