@@ -78,15 +78,16 @@ def test_valid_wait_is_accepted():
 
 
 def test_supply_refills_up_to_its_capacity():
-    """The level grows by the rate, and stops at the capacity."""
-    assert 1_500.0 == RPS.available(11.0)
+    """The level grows by the rate, a tick of the clock behind, and stops at the capacity."""
+    assert 500.0 == RPS.available(10.0)
+    assert 1_499.0 == pytest.approx(RPS.available(11.0))
     assert 5_000 == RPS.available(100.0)
 
 
 def test_supply_is_empty_for_the_time_that_it_lacks():
-    """The wait is the time to refill what is lacking, and one millitoken, because refill comes in whole ones."""
-    assert 0.0 == RPS.wait_s(1_500, 11.0)
-    assert pytest.approx(0.501) == RPS.wait_s(2_000, 11.0)
+    """The wait is the time to refill what is lacking, a tick of the clock and one millitoken."""
+    assert 0.0 == RPS.wait_s(1_500, 11.1)
+    assert pytest.approx(0.502) == RPS.wait_s(2_000, 11.0)
 
 
 def test_supply_without_refill_never_suffices():
@@ -103,18 +104,21 @@ def test_supply_of_levels_is_exact_to_the_millitoken():
 
 
 def test_supply_after_an_admission_lacks_what_was_taken():
-    """Limits that the request does not use only refill."""
+    """Limits that the request does not use only refill. What is above the capacity is lost."""
     after = supply_after({"rps": RPS, "rpm": RPS}, {"rps": 1}, 11.0)
+    full = supply_after({"rps": RPS}, {"rps": 1}, 20.0)
 
-    assert (500.0, 1_500.0) == (after["rps"].level, after["rpm"].level)
+    assert (-500.0, 500.0) == (after["rps"].level, after["rpm"].level)
+    assert pytest.approx(499.0) == after["rps"].available(11.0)
+    assert (4_000, 20.0) == (full["rps"].level, full["rps"].at_s)
 
 
 def test_wait_is_that_of_the_slowest_limit_after_the_demand_ahead():
     """Requests ahead are served first. Limits that are unknown, or of which nothing is asked, cost no time."""
     supply = {"rps": RPS, "slow": LimitSupply(0.0, 10.0, 100.0, 1_000)}
 
-    assert pytest.approx(2.501) == wait_s(supply, {"rps": 2, "slow": 9}, {"rps": 1, "slow": 0, "other": 4}, 10.0)
-    assert pytest.approx(10.01) == wait_s(supply, {"rps": 2}, {"rps": 1, "slow": 1}, 10.0)
+    assert pytest.approx(2.502) == wait_s(supply, {"rps": 2, "slow": 9}, {"rps": 1, "slow": 0, "other": 4}, 10.0)
+    assert pytest.approx(10.011) == wait_s(supply, {"rps": 2}, {"rps": 1, "slow": 1}, 10.0)
     assert 0.0 == wait_s({}, {}, {"rps": 1}, 10.0)
 
 

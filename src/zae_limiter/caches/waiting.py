@@ -158,7 +158,9 @@ class WaitingQueues:
             if shown is not None:
                 queue.supply, queue.stale = shown.supply, False
             waiter.yields = shown is not None
-            if waiter.queue is not queue:
+            moves = waiter.queue is not queue
+            if moves:
+                self._pass_over_lost(queue, now_s)
                 self._leave(waiter, now_s)
                 waiter.consume = consume
                 waiter.queue, waiter.bucket = queue, bucket
@@ -173,7 +175,7 @@ class WaitingQueues:
             fits = fits and standing.estimate_s <= waiter.until_s - now_s
             if not fits or self.closed or exceeds_capacity(queue.supply, consume):
                 self._leave(waiter, now_s)
-            else:
+            elif not moves and queue.first() is not waiter:
                 self._wake_first(queue, now_s)
             return standing
 
