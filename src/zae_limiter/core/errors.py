@@ -112,8 +112,8 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
     @property
     def primary_violation(self) -> "LimitStatus":
-        """The violation with the longest wait."""
-        return max(self.violations, key=lambda status: status.retry_after_seconds)
+        """The violation with the longest wait; if nothing is missing because others wait before, any limit."""
+        return max(self.violations or self.statuses, key=lambda status: status.retry_after_seconds)
 
     @property
     def retry_after_seconds(self) -> float:

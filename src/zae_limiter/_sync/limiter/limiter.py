@@ -206,7 +206,7 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         from zae_limiter._sync.limiter.waiting import KINDS, WaitOptions
 
         lease = KINDS[kind](self._client, *arguments).wait(WaitOptions(*waits, self._queue))
-        return lease if also is None else cast("SeveralLease", lease).ask(also)
+        return cast("SeveralLease", lease).ask(also) if also else lease
 
     def _several_kind(self) -> "type[SeveralLease]":
         """Return the kind of lease for several requests."""
