@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         VersionError,
         VersionMismatchError,
     )
+    from zae_limiter.core.waiting import PaceProgress, Queue
     from zae_limiter.decorator import limited
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
@@ -109,6 +110,7 @@ _MODULES = {
         "core.status",
     ),
     **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
+    **dict.fromkeys(("PaceProgress", "Queue"), "core.waiting"),
     "limited": "decorator",
     "LimiterInfo": "infra.discovery",
     "StackOptions": "infra.options",
@@ -182,7 +184,9 @@ __all__ = [
     "NamespaceStateError",
     "NoLimitsInForceError",
     "OnUnavailable",
+    "PaceProgress",
     "PlotFormatter",
+    "Queue",
     "RateLimitError",
     "RateLimitExceeded",
     "RateLimiter",

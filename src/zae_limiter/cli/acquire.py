@@ -1,7 +1,9 @@
 """Define ``zae-limiter acquire``: take tokens from the shell."""
 
 import math
-import time
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +31,7 @@ from zae_limiter.core.lazy_dataclass import asdict, dataclass
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.lease import SyncLease
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+    from zae_limiter.core.waiting import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class AcquireOptions:
     also: tuple[Also, ...]
 
 
+FIRST_LOOK_S = 0.01
 UPDATE_S = 0.2
 """The status line of a wait is updated after this many seconds."""
 
@@ -155,21 +159,16 @@ def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> 
     Raises:
         RateLimitExceeded: There are too few tokens, and there will be too few in time.
     """
-    until_s = time.monotonic() + wait_s
-    is_told = False
-    while True:
-        try:
-            options, amounts, also = request.options, request.consume, request.also
-            with limiter.acquire(options.entity_id, options.resource, amounts, options.limits, also=also) as lease:
-                # Read before the lease ends: if this fails, the tokens are given back.
-                return taken_of(limiter, request, lease)
-        except RateLimitExceeded as error:
-            if error.never or not time.monotonic() + error.retry_after_seconds <= until_s:
-                raise
-            if not (is_told or has_status_line()):
-                print_note(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens ...")
-                is_told = True
-            wait_for(error.retry_after_seconds)
+    options, also = request.options, request.also
+    max_wait = wait_s if wait_s > 0 else None
+    lease = limiter.acquire(
+        options.entity_id, options.resource, request.consume, options.limits, also=also, max_wait=max_wait
+    )
+    with ExitStack() as stack:
+        with shown_wait(lease) if max_wait else nullcontext():
+            stack.enter_context(lease)
+        # Read before the lease ends: if this fails, the tokens are given back.
+        return taken_of(limiter, request, lease)
 
 
 def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLease") -> TakenTokens:
@@ -182,18 +181,40 @@ def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLe
     return TakenTokens(found[0], found[1:], lease.degraded)
 
 
-def wait_for(seconds: float) -> None:
-    """Wait, and show the seconds left in a terminal."""
-    until_s = time.monotonic() + seconds
-    with working(waiting_text(seconds)) as say:
-        while (left_s := until_s - time.monotonic()) > 0:
-            say(waiting_text(left_s))
-            time.sleep(min(left_s, UPDATE_S))
+@contextmanager
+def shown_wait(lease: "SyncLease") -> Iterator[None]:
+    """Show the place in the queue and the seconds left, while the lease is entered inside the block."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_show, args=(lease, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
-def waiting_text(left_s: float) -> str:
-    """Return the status line of a wait, with whole seconds."""
-    return f"Waiting for the tokens: {math.ceil(left_s)} s left"
+def _show(lease: "SyncLease", ended: threading.Event) -> None:
+    while not ended.wait(FIRST_LOOK_S) and lease.waiting is None:
+        pass
+    waiting = lease.waiting
+    if waiting is None:
+        return
+    if not has_status_line():
+        print_note(f"Waiting {in_seconds(waiting.estimate_s)} for the tokens ...")
+        return
+    with working(waiting_text(waiting)) as say:
+        while not ended.wait(UPDATE_S):
+            waiting = lease.waiting
+            if waiting is not None:
+                say(waiting_text(waiting))
+
+
+def waiting_text(waiting: "Standing") -> str:
+    """Return the status line of a wait: the place in the queue, and the whole seconds left."""
+    left = f"{math.ceil(waiting.estimate_s)} s left" if math.isfinite(waiting.estimate_s) else "until tokens come back"
+    place = "" if waiting.position == 1 else f", {waiting.position - 1} ahead"
+    return f"Waiting for the tokens: {left}{place}"
 
 
 def print_buckets(error: RateLimitExceeded) -> None:

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from zae_limiter.runtime.tasks import shared as shared
     from zae_limiter.runtime.tasks import sleep as sleep
     from zae_limiter.runtime.tasks import within as within
+    from zae_limiter.runtime.wakeup import Wakeup as Wakeup
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _MODULES = {
     "Later": "later",
     "OwnThread": "own_loop",
+    "Wakeup": "wakeup",
     **dict.fromkeys(
         (
             "Answer",

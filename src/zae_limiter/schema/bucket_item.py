@@ -95,6 +95,11 @@ class SlotLayout(StoredLayout):
 
     known: EffectiveLimits
 
+    @property
+    def seen_terms(self) -> EffectiveLimits:
+        """The limits that the bucket was seen to follow, ``NO_LIMITS`` if none are known."""
+        return self.known
+
     def follows(self, terms: EffectiveLimits) -> bool:
         """Return whether the bucket was built from these limits."""
         return self.known is terms or self.shared.agrees(terms)

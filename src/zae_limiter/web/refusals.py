@@ -79,11 +79,14 @@ def refusal_of(error: BaseException, ask: Ask | None, now_s: float) -> Refusal |
 def _exceeded(error: RateLimitExceeded, ask: Ask | None, now_s: float) -> Refusal:
     violated = list(dict.fromkeys(status.limit_name for status in error.violations))
     headers = retry_headers(error) + _headers_of(error.statuses, ask, now_s)
-    worst = error.primary_violation
-    detail = (
-        f"Limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested. "
-        f"Retry after {worst.retry_after_seconds:.3f} s."
-    )
+    # Without a missing token, the request would have to wait behind others.
+    detail = f"Other requests wait for the same tokens. Retry after {error.retry_after_seconds:.3f} s."
+    if violated:
+        worst = error.primary_violation
+        detail = (
+            f"Limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested. "
+            f"Retry after {worst.retry_after_seconds:.3f} s."
+        )
     members = {
         "type": QUOTA_EXCEEDED,
         "title": "Request cannot be satisfied as assigned quota has been exceeded",

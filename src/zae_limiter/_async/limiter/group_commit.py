@@ -357,7 +357,9 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         changes = {name: -amount for name, amount in request.consume.items()}
         until_s = self._client.until_s()
         for settlement in HeldBucket(request.bucket, result, result.terms.positions).settlements(changes):
-            await self._client.settler.settle(Owed(request.bucket, settlement, result.terms, until_s))
+            owed = Owed(request.bucket, settlement, result.terms, until_s)
+            await self._client.settler.settle(owed)
+            self._client.note_credit(owed)
 
 
 class ChainBatcher(WriteBatcher[AcquireRequest, Chain]):
@@ -403,6 +405,8 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             if whole.names or whole.releases:
                 until_s = min(one.until_s for one in requests)
                 await settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
+        for one in requests:
+            self._client.note_credit(one)
         return [True] * len(requests)
 
     async def undo(self, request: Owed, outcome: bool) -> None:

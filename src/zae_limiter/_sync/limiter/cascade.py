@@ -230,6 +230,17 @@ def take_several_in_turn(client: DirectClient, requests: Sequence[AcquireRequest
     return _with_bypasses(client, asked, held)
 
 
+def limited_parts(client: BucketClient, requests: Sequence[AcquireRequest]) -> list[AcquireRequest]:
+    """Return the requests to all buckets that may refuse several requests.
+
+    Raises:
+        ValidationError: A name is invalid, a limit is not in force, or there are too many buckets.
+        EntityBlockedError: An entity is blocked.
+        RateLimiterUnavailable: The table did not answer.
+    """
+    return _summed([one.parts for one in _ask_each(client, requests) if not one.bypass])
+
+
 def _ask_each(client: BucketClient, requests: Sequence[AcquireRequest]) -> list[PartedRequest]:
     """Return the requests to all buckets of each request.
 

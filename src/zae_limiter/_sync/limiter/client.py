@@ -9,6 +9,7 @@ tables behind a network, where other takes may be in flight. ``group_commit`` ex
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter.chains import Chain, ChainReader
@@ -55,6 +56,9 @@ from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_write
 from zae_limiter.schema.operations import Update
+
+if TYPE_CHECKING:
+    from zae_limiter.caches.waiting import WaitingQueues
 
 _GIVE_BACK_PART = 1 / 8
 """The part of a deadline that is reserved for crediting some buckets after another one has refused."""
@@ -251,6 +255,12 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer; a credit may still have been given.
         """
         self.settler.settle(owed)
+        self.note_credit(owed)
+
+    def note_credit(self, owed: Owed) -> None:
+        """Let a request that waits for a bucket ask again, if it got tokens or slots back."""
+        if owed.settlement.credits or owed.settlement.releases:
+            self.caches.note_change(owed.bucket)
 
     def settle_one(self, owed: Owed) -> BucketFailed | None:
         """Settle with one of several buckets; return the failure, so that the others are settled too."""
@@ -338,6 +348,10 @@ class BucketClient:
     def see_through(self, settling: Callable[[], None]) -> None:
         """Settle once, to the end, even if the caller is cancelled."""
         runtime.finish_in_place(settling)
+
+    def queues(self) -> "WaitingQueues":
+        """Return the queues of the requests that wait for buckets of the namespace."""
+        return self.caches.waiting or self.caches.queues(self.monotonic_s, self._deadline_s)
 
     def until_s(self) -> float:
         """Return the deadline of a call that begins now, on the monotonic clock."""

@@ -64,6 +64,9 @@ class DeferringClient(BucketClient):
             if not owed:
                 return None
         starts = self._deferred.add(owed, self.monotonic_s(), self._within_s)
+        for one in owed:
+            # A take writes what waits to be settled, so a request may be admitted now.
+            self.note_credit(one)
         # After the settlements were added: a flush that removes this client also finds them.
         if not self._put_off.add(self):
             return self.flush()

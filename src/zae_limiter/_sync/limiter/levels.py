@@ -7,7 +7,7 @@ from zae_limiter._sync.limiter.chains import ChainReader
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext
 from zae_limiter._sync.limiter.shards import ShardClient
 from zae_limiter._sync.store.scope import Scope
-from zae_limiter.caches.buckets import BucketId
+from zae_limiter.caches.buckets import BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, OwnLimits, Rejected, about
 from zae_limiter.core.acquire import amounts_of, is_fresh, is_known_short, requested_amounts
 from zae_limiter.core.bucket import TimeBounds
@@ -22,6 +22,7 @@ from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, EffectiveLimits
+from zae_limiter.core.waiting import Supply, supply_of
 
 
 class BucketLevel(NamedTuple):
@@ -174,6 +175,25 @@ class BucketLevels:
             return []
         return held_statuses(bucket, combined(list(memory.views().values()), terms, now), held, pending, now)
 
+    def supply(self, bucket: BucketId, now_s: float) -> Supply:
+        """Return the supply of a bucket by the cached views, without a call; empty if the bucket is not cached.
+
+        ``now_s`` is the time on the monotonic clock.
+        """
+        memory, now = self._caches.buckets.get(bucket), self._table.now()
+        return {} if memory is None or memory.view is None else supply_of(_levels_by_memory(memory, now), now, now_s)
+
+    def cached_statuses(self, request: AcquireRequest) -> list[LimitStatus]:
+        """Return the statuses of a bucket for a request by the cached views, without a call, however old they are.
+
+        The list is empty if the bucket is not cached.
+        """
+        memory = self._caches.buckets.get(request.bucket)
+        if memory is None or memory.view is None:
+            return []
+        now, terms = self._table.now(), memory.view.layout.seen_terms
+        return statuses(request.bucket, _levels_by_memory(memory, now), request.requested(terms), now, now)
+
     def all_levels(self, bucket: BucketId, own: OwnLimits, until_s: float) -> AllLevels:
         """Read the levels of every bucket that an acquire would take from, those of the entity first.
 
@@ -245,3 +265,12 @@ class BucketLevels:
             else:
                 found.append(limit_levels(view, terms, self._table.now()))
         return found
+
+
+def _levels_by_memory(memory: Remembered, now: TimeBounds) -> Sequence[LevelOfLimit]:
+    """Return the levels of a bucket by the limits that it was seen to follow."""
+    assert memory.view is not None, "the bucket is cached"
+    terms = memory.view.layout.seen_terms
+    return (
+        combined(list(memory.views().values()), terms, now) if memory.sharded else limit_levels(memory.view, terms, now)
+    )
