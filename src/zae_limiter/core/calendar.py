@@ -1,8 +1,8 @@
 """Compute the periods of a quota: when the current month, week, day or hour began, and when it ends.
 
 A schedule names a local time at which each period begins. Such a beginning is an *edge*: the first
-instant at which the local clock shows that time or a later one. So a time that a shift of the clock
-skips gives the moment of the shift, and a time that occurs twice gives the first one.
+instant at which the local clock shows that time or a later one. If a shift of the clock skips the
+time, the edge is the moment of the shift. If the time occurs twice, the first one counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -73,9 +73,9 @@ def schedule_of(every: object = "month", tz: object = "UTC", starts: object = No
     Args:
         every: ``"month"``, ``"week"``, ``"day"`` or ``"hour"``.
         tz: A name from the IANA time zone database, such as ``"Europe/Berlin"``.
-        starts: When a period begins, in local time: ``(15, "06:00")`` for a month, ``("mon", "06:00")`` or
-            ``(1, "06:00")`` for a week, ``"06:00"`` for a day, and a minute such as ``30`` for an hour. If None, it
-            begins at midnight of the first day or Monday, or with the hour.
+        starts: When a period begins, in local time. For a month it is ``(15, "06:00")``, and for a week
+            ``("mon", "06:00")`` or ``(1, "06:00")``. For a day it is ``"06:00"``, and for an hour a minute such as
+            ``30``. If None, it is midnight of the first day or Monday, or the full hour.
 
     Raises:
         ValidationError: An argument is invalid, or the time zone is not on this machine.
