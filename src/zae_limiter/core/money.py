@@ -9,12 +9,10 @@ from typing import Any
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.names import check_limit_name
+from zae_limiter.core.quota import MAX_QUOTA
 
 MICRO = 1_000_000
 """Micro-units in one unit of a currency."""
-
-MAX_QUOTA = 10**15
-"""The largest amount of a quota, of a take and of a debit; in money, a billion."""
 
 _DECIMALS = 6
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
