@@ -301,3 +301,22 @@ def test_new_quota_is_in_the_period_of_the_latest_time() -> None:
     """What is taken at its creation is spent."""
     assert FULL - 3 == quota.created(BEGIN_S, 3)
     assert HALF_BAND > MAX_QUOTA
+
+
+def test_view_has_the_epoch_that_its_schedule_and_the_bucket_give() -> None:
+    """Another shard may prove that an edge has come."""
+    assert QuotaView(FULL - 3, EPOCH, 10, TOLERANCE) == quota.view_at(FULL - 3, 10, MONTH, BEGIN_S)
+    assert EPOCH == quota.view_at(-BAND * OLD, 10, MONTH, BEGIN_S).epoch
+    assert EPOCH > quota.view_at(-BAND * OLD, 10, MONTH, BEGIN_S - 1).epoch
+    assert EPOCH == quota.view_at(-BAND * OLD, 10, MONTH, BEGIN_S - 1, [FULL]).epoch
+
+
+def test_quota_renews_at_the_next_edge() -> None:
+    """If the bucket has taken that edge already, it is the edge after it."""
+    end_s = period_at(MONTH, BEGIN_S)[1]
+    following_s = period_at(MONTH, end_s)[1]
+
+    assert end_s == quota.renews_s(view(3), MONTH, BEGIN_S)
+    assert end_s == quota.renews_s(view(3, band=EPOCH + 7, epoch=EPOCH + 7), MONTH, BEGIN_S)
+    early = 2 * end_s - 4
+    assert following_s == quota.renews_s(view(3, band=early, epoch=early), MONTH, BEGIN_S)

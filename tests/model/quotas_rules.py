@@ -29,7 +29,6 @@ class Rules:
     credits_any: bool = False
     resends_credits: bool = False
     guards: bool = True
-    resends_with_nonce: bool = True
     honours_tokens: bool = True
     whole_group: bool = True
 

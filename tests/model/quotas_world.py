@@ -167,7 +167,14 @@ class QuotaWorld:
         return self._heard(state, who, done is not None or committed)
 
     def _resend(self, state: State, who: int, fate: str) -> State:
-        return self._arrive(state, who, fate, again=self._rules.resends_with_nonce)
+        client = state.clients[who]
+        job = client.job
+        assert job is not None
+        if job.plan.kind == "create":
+            # Every attempt draws a new birth number: an older one may still arrive.
+            part = job.plan.parts[0]._replace(birth=_fresh(state))
+            state = _with(state, who, client._replace(job=job._replace(plan=Plan("create", (part,)))))
+        return self._arrive(state, who, fate, again=True)
 
     def _in_doubt(self, state: State, who: int) -> State:
         """Return the state after a lost answer. A credit is never sent again, and a take without its credits."""

@@ -14,6 +14,7 @@ against what it stores, so a client with an old view is refused and never admits
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from zae_limiter.core.calendar import Schedule, period_at
 from zae_limiter.core.lazy_dataclass import dataclass
 
 BAND = 10**18
@@ -135,6 +136,25 @@ def current_epoch(qk: int, begin_s: int, tolerance: int) -> int:
 def action_epoch(at_s: int, after: int) -> int:
     """Return the epoch of an action in second ``at_s``: odd, and later than ``after``."""
     return max(2 * at_s + 1, after + 1 + after % 2)
+
+
+def view_at(qk: int, capacity: int, schedule: Schedule, low_s: int, others: Iterable[int] = ()) -> QuotaView:
+    """Return the view of a quota. ``low_s`` is the earliest second that it may be.
+
+    ``others`` are the stored numbers of other shards that the same write uses.
+    """
+    begin_s, _ = period_at(schedule, known_s(low_s, (qk, *others)))
+    tolerance = schedule.tolerance
+    return QuotaView(qk, current_epoch(qk, begin_s, tolerance), capacity, tolerance)
+
+
+def renews_s(view: QuotaView, schedule: Schedule, low_s: int) -> int:
+    """Return the second at which the quota is full again: the next edge after its epoch."""
+    _, edge_s = period_at(schedule, known_s(low_s, (-BAND * view.epoch,)))
+    while current_epoch(-BAND * view.epoch, edge_s, view.tolerance) == view.epoch:
+        # The bucket has taken this edge already, by other time zone data.
+        _, edge_s = period_at(schedule, edge_s)
+    return edge_s
 
 
 # Takes and settlements.
