@@ -172,7 +172,8 @@ class QuotaWorld:
         assert job is not None
         if job.plan.kind == "create":
             # Every attempt draws a new birth number: an older one may still arrive.
-            part = job.plan.parts[0]._replace(birth=_fresh(state))
+            others = _with(state, who, client._replace(job=None))
+            part = job.plan.parts[0]._replace(birth=_fresh(others))
             state = _with(state, who, client._replace(job=job._replace(plan=Plan("create", (part,)))))
         return self._arrive(state, who, fate, again=True)
 
