@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from zae_limiter.core.calendar import Schedule, period_at, schedule_of
+from zae_limiter.core.calendar import CalendarSchedule, period_at, schedule_of
 
 CALLS, ROUNDS = 100_000, 7
 NOW_S = 1_711_846_800
@@ -26,13 +26,13 @@ def cpu_us(run: Callable[[], None], calls: int) -> float:
     return fastest / calls * 1e6
 
 
-def cached(schedule: Schedule) -> None:
+def cached(schedule: CalendarSchedule) -> None:
     """Ask for the same period again and again."""
     for _ in range(CALLS):
         period_at(schedule, NOW_S)
 
 
-def new(schedule: Schedule) -> None:
+def new(schedule: CalendarSchedule) -> None:
     """Ask for a new period each time."""
     for number in range(500):
         period_at(schedule, NOW_S + number * 40 * 86_400)

@@ -4,9 +4,9 @@
     python -m tests.calendar_edges Europe/Berlin ...   these zones
     python -m tests.calendar_edges --years 1990 2040
 
-For each kind of schedule, the starts are the default, day 29, 30 and 31, and 20 random ones. Both sides of the minute of
-every shift of the clock are starts too. Edges of every month are compared, and of the weeks and days around each shift. Of the other
-weeks and days, it is every eighth and every fortieth.
+For each kind of schedule, the starts are the default, day 29, 30 and 31, and 20 random ones. Both sides of the minute
+of every shift of the clock are starts too. Edges of every month are compared, and of the weeks and days around each
+shift. Of the other weeks and days, it is every eighth and every fortieth.
 
 The reference shares no code with ``zae_limiter.core.calendar``. It reads the local clock at every hour, and at every
 minute of the hours with a shift. An edge is the first minute at which the clock shows the time of the schedule or a

@@ -7,7 +7,7 @@ import pytest
 
 from tests.calendar_edges import compare, distinct_zones
 from zae_limiter.core import calendar
-from zae_limiter.core.calendar import Schedule, parse_schedule, period_at, schedule_of
+from zae_limiter.core.calendar import CalendarSchedule, parse_schedule, period_at, schedule_of
 from zae_limiter.core.errors import ValidationError
 
 
@@ -16,7 +16,7 @@ def seconds(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
-def period(schedule: Schedule, text: str) -> tuple[str, str]:
+def period(schedule: CalendarSchedule, text: str) -> tuple[str, str]:
     """Return the period at a time in UTC, as text."""
     calendar._latest.clear()
     begin, end = (datetime.fromtimestamp(at_s, UTC) for at_s in period_at(schedule, seconds(text)))

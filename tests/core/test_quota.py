@@ -245,7 +245,7 @@ def test_split_and_merge_keep_the_level(spent: int, capacity: int, older: bool) 
     small = capacity // 2
     found = quota.split(seen, small)
     assert found is not None
-    big = QuotaView(after(found.write, seen.qk), EPOCH, capacity - small, TOLERANCE)
+    big = QuotaView(after(found.old_write, seen.qk), EPOCH, capacity - small, TOLERANCE)
     new = QuotaView(found.new_qk, EPOCH, small, TOLERANCE)
 
     assert seen.level == big.level + new.level
@@ -254,7 +254,7 @@ def test_split_and_merge_keep_the_level(spent: int, capacity: int, older: bool) 
     merged = quota.merge(big, new)
     assert merged is not None
     assert (new.qk, new.qk) == (merged.low, merged.high)
-    assert seen.level == capacity + after(merged.write, big.qk) - FULL
+    assert seen.level == capacity + after(merged.staying_write, big.qk) - FULL
 
 
 def test_merge_of_shards_in_different_epochs_is_in_the_later_one() -> None:
@@ -263,10 +263,10 @@ def test_merge_of_shards_in_different_epochs_is_in_the_later_one() -> None:
     merged = quota.merge(view(spent=3, band=OLD), view(spent=4, band=later, epoch=later))
     assert merged is not None
 
-    assert -BAND * later - 4 == after(merged.write, -BAND * OLD)
+    assert -BAND * later - 4 == after(merged.staying_write, -BAND * OLD)
     unwritten = quota.merge(view(spent=3), view(spent=4, band=OLD))
     assert unwritten is not None
-    assert FULL - 3 == after(unwritten.write, FULL - 3)
+    assert FULL - 3 == after(unwritten.staying_write, FULL - 3)
     assert unwritten.high is None
 
 

@@ -31,8 +31,10 @@ def _unbounded(*sides: str, of: type = QuotaAdd) -> Change:
     """Return what drops bounds of an added or a set number."""
 
     def change(write: Any) -> Any:
-        if isinstance(write, QuotaSplit | QuotaMerge):
-            return replace_write(write, change(write.write))
+        if isinstance(write, QuotaSplit):
+            return QuotaSplit(write.new_qk, change(write.old_write))
+        if isinstance(write, QuotaMerge):
+            return QuotaMerge(change(write.staying_write), write.low, write.high)
         if not isinstance(write, of):
             return write
         for side in sides:
@@ -41,12 +43,6 @@ def _unbounded(*sides: str, of: type = QuotaAdd) -> Change:
         return write
 
     return change
-
-
-def replace_write(found: Any, write: Any) -> Any:
-    """Return a split or a merge with another write."""
-    found.write = write
-    return found
 
 
 def _after(row: Callable[..., Any], change: Change) -> Callable[..., Any]:
@@ -183,13 +179,13 @@ def _merge_early(staying: QuotaView, leaving: QuotaView) -> Any:
 
 def _merge_unseen(staying: QuotaView, leaving: QuotaView) -> Any:
     found = quota.merge(staying, leaving)
-    return found and QuotaMerge(found.write, _LEAST, None)
+    return found and QuotaMerge(found.staying_write, _LEAST, None)
 
 
 def _merge_full(staying: QuotaView, leaving: QuotaView) -> Any:
     found = quota.merge(staying, leaving)
     full = quota.merge(staying, QuotaView(leaving.full, leaving.epoch, leaving.capacity, leaving.tolerance))
-    return QuotaMerge(full.write, found.low, found.high) if found and full else None
+    return QuotaMerge(full.staying_write, found.low, found.high) if found and full else None
 
 
 def _reset_odd(views: Any, low_s: int, period: Any) -> Any:

@@ -20,7 +20,7 @@ class Planner:
         decided = _Decision(self._config, self._rules, client, who, now_s)
         if order.kind == "take":
             return decided.take(order, fresh)
-        return getattr(decided, order.kind)(order)  # type: ignore[no-any-return]
+        return getattr(decided, order.kind)(order)  # type: ignore[no-any-return] # all of them return a plan
 
 
 class _Decision:
@@ -114,7 +114,7 @@ class _Decision:
         found = self._rules.split(view, share(self._stored(seen).amount, 1, 2))
         if found is None:
             return None
-        plan = self._one("split", 0, seen, found.write, view)
+        plan = self._one("split", 0, seen, found.old_write, view)
         assert plan is not None
         old = plan.parts[0]._replace(count=2)
         new = Part(1, new=found.new_qk, put=True, version=seen.version, birth=seen.birth, count=2, epoch=view.epoch)
@@ -130,7 +130,7 @@ class _Decision:
         found = self._rules.merge(*views)
         if found is None:
             return None
-        plan = self._one("merge", 0, one, found.write, views[0])
+        plan = self._one("merge", 0, one, found.staying_write, views[0])
         assert plan is not None
         stays = plan.parts[0]._replace(count=1, epoch=max(view.epoch for view in views))
         goes = self._guarded(Part(1, low=found.low, high=found.high, delete=True, epoch=views[1].epoch), other)

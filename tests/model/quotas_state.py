@@ -102,7 +102,7 @@ class Config:
 
     def deepened(self) -> "Config":
         """Return the configuration with larger bounds."""
-        return replace(self, name=f"{self.name} deeper", **(_DEEPER | self.deeper))  # type: ignore[arg-type]
+        return replace(self, name=f"{self.name} deeper", **(_DEEPER | self.deeper))  # type: ignore[arg-type] # the values have the types of their fields
 
     def __str__(self) -> str:
         return self.name

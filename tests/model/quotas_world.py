@@ -38,7 +38,7 @@ class QuotaWorld:
                 ledger = (*ledger, self._ledger.entry(key, config.start_spent, config.versions[0].amount))
         held = [(Held(0, 0, 1, amount),) if amount else () for amount in config.start_held]
         clients = tuple(Client((None,) * config.places, held=held[who]) for who in range(len(config.orders)))
-        return State(0, tuple(items), clients, 0, ledger)  # type: ignore[arg-type]
+        return State(0, tuple(items), clients, 0, ledger)  # type: ignore[arg-type] # the values have the types of their fields
 
     # What may happen.
 

@@ -35,7 +35,7 @@ Period = tuple[int, int]
 """The first second of a period, and the first second after it."""
 
 
-class Schedule(NamedTuple):
+class CalendarSchedule(NamedTuple):
     """When the periods of a quota begin. Make one with ``schedule_of`` or ``parse_schedule``.
 
     ``day`` is the day of the month (1-31), or the day of the week (1 is Monday), otherwise 0.
@@ -67,7 +67,7 @@ class Schedule(NamedTuple):
         return LONGEST_S[self.every]
 
 
-def schedule_of(every: object = "month", tz: object = "UTC", starts: object = None) -> Schedule:
+def schedule_of(every: object = "month", tz: object = "UTC", starts: object = None) -> CalendarSchedule:
     """Return the schedule of a quota.
 
     Args:
@@ -87,10 +87,10 @@ def schedule_of(every: object = "month", tz: object = "UTC", starts: object = No
         # Shifts of half an hour exist, so a local hour could last 30 minutes or 90.
         raise ValidationError("tz", tz, 'must be "UTC" for hourly quotas: an hour is the same everywhere')
     _check_zone(tz)
-    return Schedule(every, day, minute, str(tz))
+    return CalendarSchedule(every, day, minute, str(tz))
 
 
-def parse_schedule(text: str) -> Schedule:
+def parse_schedule(text: str) -> CalendarSchedule:
     """Return the schedule of a stored text.
 
     Raises:
@@ -110,7 +110,7 @@ def parse_schedule(text: str) -> Schedule:
     return schedule
 
 
-def period_at(schedule: Schedule, now_s: int) -> Period:
+def period_at(schedule: CalendarSchedule, now_s: int) -> Period:
     """Return the period of a schedule that a time is in.
 
     Raises:
@@ -130,11 +130,11 @@ def period_at(schedule: Schedule, now_s: int) -> Period:
     return found
 
 
-_latest: dict[Schedule, Period] = {}
+_latest: dict[CalendarSchedule, Period] = {}
 """The last period of each schedule that was asked for: almost every call is in the same one as the call before."""
 
 
-def _local_period(schedule: Schedule, now_s: int) -> Period:
+def _local_period(schedule: CalendarSchedule, now_s: int) -> Period:
     offset_s, local_s = _zone(schedule.tz), _LOCAL_S[schedule.every]
     # No local clock is this far ahead, so this period begins later.
     number = _NUMBER[schedule.every](now_s // _DAY_S + _EPOCH_DAY + 2) + 1
@@ -178,18 +178,18 @@ def _month_number(ordinal: int) -> int:
     return day.year * 12 + day.month - 1
 
 
-def _month_local_s(schedule: Schedule, number: int) -> int:
+def _month_local_s(schedule: CalendarSchedule, number: int) -> int:
     first = date(number // 12, number % 12 + 1, 1)
     following = date((number + 1) // 12, (number + 1) % 12 + 1, 1)
     day = min(schedule.day, (following - first).days)
     return (first.toordinal() + day - 1 - _EPOCH_DAY) * _DAY_S + schedule.minute * 60
 
 
-def _week_local_s(schedule: Schedule, number: int) -> int:
+def _week_local_s(schedule: CalendarSchedule, number: int) -> int:
     return (_A_MONDAY + 7 * number + schedule.day - 1 - _EPOCH_DAY) * _DAY_S + schedule.minute * 60
 
 
-def _day_local_s(schedule: Schedule, number: int) -> int:
+def _day_local_s(schedule: CalendarSchedule, number: int) -> int:
     return (number - _EPOCH_DAY) * _DAY_S + schedule.minute * 60
 
 
@@ -200,7 +200,7 @@ _NUMBER: dict[str, Callable[[int], int]] = {
 }
 """Returns the number of the period that a day belongs to. Numbers count up by 1, from any number."""
 
-_LOCAL_S: dict[str, Callable[[Schedule, int], int]] = {
+_LOCAL_S: dict[str, Callable[[CalendarSchedule, int], int]] = {
     "month": _month_local_s,
     "week": _week_local_s,
     "day": _day_local_s,

@@ -28,7 +28,7 @@ TOKENS_LIMIT = "tpm"
 MONEY_LIMIT = "spend"
 """The limit that the cost is counted on, unless the caller names another one."""
 
-Table = Mapping[str, Any]
+TokenTable = Mapping[str, Any]
 """Prices or weights by kind of token: ``input``, ``output``, ``cache_read`` and ``cache_write``."""
 
 
@@ -111,7 +111,9 @@ def format_share(amount: int, whole: int, unit: str | None = None) -> str:
     return f"{format_amount(amount, unit)} of {format_with_unit(whole, unit)}"
 
 
-def consume_from_usage(usage: object, prices: Table | None = None, weights: Table | None = None) -> dict[str, int]:
+def consume_from_usage(
+    usage: object, prices: TokenTable | None = None, weights: TokenTable | None = None
+) -> dict[str, int]:
     """Return what to consume for the token usage that a provider reports, rounded up.
 
     Example:
@@ -228,7 +230,7 @@ def _count(usage: object, name: str) -> int:
     return found
 
 
-def _by_limit(field: str, tables: object, limit: str) -> list[tuple[str, Table]]:
+def _by_limit(field: str, tables: object, limit: str) -> list[tuple[str, TokenTable]]:
     if tables is None:
         return []
     if not isinstance(tables, Mapping) or not tables:
@@ -240,7 +242,7 @@ def _by_limit(field: str, tables: object, limit: str) -> list[tuple[str, Table]]
     return list(tables.items())
 
 
-def _weighted(tokens: Mapping[str, int], table: Table, field: str, read: Callable[[str, object], int]) -> int:
+def _weighted(tokens: Mapping[str, int], table: TokenTable, field: str, read: Callable[[str, object], int]) -> int:
     """Return the weighted sum of tokens, whose weights are scaled by a million, rounded up."""
     if unknown := table.keys() - tokens.keys():
         raise ValidationError(field, sorted(map(str, unknown)), f"must only have {', '.join(tokens)}")

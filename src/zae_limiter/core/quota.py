@@ -14,7 +14,7 @@ against what it stores, so a client with an old view is refused and never admits
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from zae_limiter.core.calendar import Schedule, period_at
+from zae_limiter.core.calendar import CalendarSchedule, period_at
 from zae_limiter.core.lazy_dataclass import dataclass
 
 BAND = 10**18
@@ -59,7 +59,7 @@ class QuotaView:
         qk: The stored number, as last seen.
         epoch: The epoch that a write is charged to, from ``current_epoch``.
         capacity: The shard's share of the amount.
-        tolerance: The difference of epochs that counts as one edge (``Schedule.tolerance``).
+        tolerance: The difference of epochs that counts as one edge (``CalendarSchedule.tolerance``).
     """
 
     qk: int
@@ -138,7 +138,7 @@ def action_epoch(at_s: int, after: int) -> int:
     return max(2 * at_s + 1, after + 1 + after % 2)
 
 
-def view_at(qk: int, capacity: int, schedule: Schedule, low_s: int, others: Iterable[int] = ()) -> QuotaView:
+def view_at(qk: int, capacity: int, schedule: CalendarSchedule, low_s: int, others: Iterable[int] = ()) -> QuotaView:
     """Return the view of a quota. ``low_s`` is the earliest second that it may be.
 
     ``others`` are the stored numbers of other shards that the same write uses.
@@ -148,7 +148,7 @@ def view_at(qk: int, capacity: int, schedule: Schedule, low_s: int, others: Iter
     return QuotaView(qk, current_epoch(qk, begin_s, tolerance), capacity, tolerance)
 
 
-def renews_s(view: QuotaView, schedule: Schedule, low_s: int) -> int:
+def renews_s(view: QuotaView, schedule: CalendarSchedule, low_s: int) -> int:
     """Return the second at which the quota is full again: the next edge after its epoch."""
     _, edge_s = period_at(schedule, known_s(low_s, (-BAND * view.epoch,)))
     while current_epoch(-BAND * view.epoch, edge_s, view.tolerance) == view.epoch:
@@ -288,7 +288,7 @@ class QuotaSplit:
     """A split: the ``qk`` of the new shard, and the write of the old one."""
 
     new_qk: int
-    write: QuotaWrite
+    old_write: QuotaWrite
 
 
 def split(view: QuotaView, capacity: int) -> QuotaSplit | None:
@@ -311,7 +311,7 @@ def split(view: QuotaView, capacity: int) -> QuotaSplit | None:
 class QuotaMerge:
     """A merge: the write of the shard that stays, and the bounds of the one that is deleted; None is no bound."""
 
-    write: QuotaWrite
+    staying_write: QuotaWrite
     low: int
     high: int | None
 
