@@ -1,6 +1,6 @@
 """Compare the edges of schedules with a slow reference, for every time zone over 30 years.
 
-    python -m tests.calendar_edges                     every zone, about 10 minutes of CPU
+    python -m tests.calendar_edges                     every zone, about 12 minutes of CPU
     python -m tests.calendar_edges Europe/Berlin ...   these zones
     python -m tests.calendar_edges --years 1990 2040
 
