@@ -12,7 +12,8 @@ from zae_limiter.core.acquire import (
     TakeWithSlots,
     next_step,
 )
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import RateLimitExceeded, ValidationError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.limit import Limit, digest, kinds_of_limits
 from zae_limiter.core.multi_shard import combined, take_across
 from zae_limiter.core.outcome import Refused
@@ -23,6 +24,7 @@ from zae_limiter.core.slots import (
 from zae_limiter.core.status import BucketState, LimitStatus
 from zae_limiter.core.top_up import Known, top_up
 from zae_limiter.core.top_up import created as creation_of
+from zae_limiter.core.waiting import next_ask_s
 from zae_limiter.schema import bucket_writes
 
 
@@ -171,6 +173,19 @@ class TestRebase:
         terms = slots_of(Limit.concurrent("slots", 5, hold_seconds=10), ttl=2, stamp=2)
 
         assert 2_000_000_000 == self.moved(item, terms)["ttl"]
+
+
+class TestWait:
+    """Requests that wait for a slot."""
+
+    @pytest.mark.parametrize(("rpm_wait", "waits"), [(None, 0.25), (0.1, 0.25), (3.0, 3.0)])
+    def test_request_that_waits_for_a_slot_asks_again_soon(self, rpm_wait: float | None, waits: float) -> None:
+        """Slots may be returned at any time. Tokens come at an exact time."""
+        slots = LimitStatus("user-1", "gpt-4", "slots", SLOTS, 0, 1, True, 60.0, False, 4)
+        rpm = LimitStatus("user-1", "gpt-4", "rpm", RPM, 0, 1, True, rpm_wait or 0.0)
+
+        assert waits == next_ask_s(RateLimitExceeded([slots] if rpm_wait is None else [rpm, slots]))
+        assert 3.0 == next_ask_s(RateLimitExceeded([replace(rpm, retry_after_seconds=3.0)]))
 
 
 class TestTopUp:

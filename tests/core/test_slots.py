@@ -363,6 +363,13 @@ class TestClaims:
 class TestView:
     """Views of buckets with slots."""
 
+    def test_bucket_without_slots_was_seen_to_follow_its_terms(self) -> None:
+        """A bucket with slots remembers them apart, because no request has its terms."""
+        terms = stored(RPM)
+
+        assert terms is view(created(terms), terms=terms).layout.seen_terms
+        assert TERMS is view(created(TERMS), terms=TERMS).layout.seen_terms
+
     def test_view_after_takes_in_flight_has_their_slots(self) -> None:
         """Cohorts that two of them remove are added to the balance once."""
         item = created(TERMS, {"slots": 3})

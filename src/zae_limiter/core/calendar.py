@@ -150,11 +150,9 @@ def _local_period(schedule: CalendarSchedule, now_s: int) -> Period:
 
 def _edge(local_s: int, offset_s: Callable[[int], int]) -> int:
     """Return the first second at which the local clock shows ``local_s`` or later."""
-    for begin_s, end_s, offset in _stretches(local_s - _REACH_S, local_s + _REACH_S, offset_s):
-        at_s = max(begin_s, local_s - offset)
-        if at_s < end_s:
-            return at_s
-    raise AssertionError("a local clock differs from UTC by less than a day")
+    # There is one, because a local clock differs from UTC by less than a day.
+    stretches = _stretches(local_s - _REACH_S, local_s + _REACH_S, offset_s)
+    return next(max(begin_s, local_s - offset) for begin_s, end_s, offset in stretches if local_s - offset < end_s)
 
 
 def _stretches(begin_s: int, end_s: int, offset_s: Callable[[int], int]) -> Iterator[tuple[int, int, int]]:
