@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -49,11 +50,12 @@ class TakenLimits:
 
 @dataclass(frozen=True, slots=True)
 class TakenTokens:
-    """What an acquire took, for its own request and for those of ``--also``."""
+    """What an acquire took, for its own request and for those of ``--also``; ``slots`` are limits of concurrent use."""
 
     own: TakenLimits
     also: list[TakenLimits]
     degraded: bool
+    slots: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,9 @@ class AcquireOptions:
     consume: dict[str, int]
     also: tuple[Also, ...]
 
+
+SLOT_POLL_S = 0.25
+"""While it waits for slots, the command tries again after this many seconds."""
 
 UPDATE_S = 0.2
 """The status line of a wait is updated after this many seconds."""
@@ -104,7 +109,7 @@ SHAPE = json_shape(
     " if an entity is blocked; resource is null for all",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
-    " retry_after_seconds}",
+    " retry_after_seconds}, and {hold_seconds, in_use, exact: false} of slots",
 )
 
 
@@ -118,7 +123,8 @@ SHAPE = json_shape(
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
-    help="Wait up to this many seconds for the tokens; fail immediately if it would take longer.",
+    help="Wait up to this many seconds for the tokens; fail immediately if it would take longer. "
+    "Slots are asked for again until then, because they are returned at any time.",
 )
 @json_option
 @store_options
@@ -130,7 +136,10 @@ def acquire(
     as_json: bool,
     store: StoreChoice,
 ) -> None:
-    """Take tokens of one or several limits: all of them, or none."""
+    """Take tokens of one or several limits: all of them, or none.
+
+    Slots of a limit of concurrent use are returned when the command ends: it cannot hold them.
+    """
     request = AcquireOptions(asking, gather_amounts(amounts), also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
@@ -164,12 +173,29 @@ def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> 
                 # Read before the lease ends: if this fails, the tokens are given back.
                 return taken_of(limiter, request, lease)
         except RateLimitExceeded as error:
-            if error.never or not time.monotonic() + error.retry_after_seconds <= until_s:
+            pause_s = pause_before_next(error, until_s - time.monotonic())
+            if pause_s is None:
                 raise
             if not (is_told or has_status_line()):
-                print_note(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens ...")
+                slots = f"up to {in_seconds(wait_s)} for slots"
+                print_note(f"Waiting {f'{in_seconds(pause_s)} for the tokens' if error.exact else slots} ...")
                 is_told = True
-            wait_for(error.retry_after_seconds)
+            if error.exact:
+                wait_for(pause_s)
+            else:
+                wait_for(pause_s, lambda _: slots_text(until_s - time.monotonic()))
+
+
+def pause_before_next(error: RateLimitExceeded, left_s: float) -> float | None:
+    """Return the seconds until the next try, None if no try within ``left_s`` seconds can succeed."""
+    if error.never:
+        return None
+    if error.exact:
+        return error.retry_after_seconds if error.retry_after_seconds <= left_s else None
+    # Other limits have to refill first; after that, slots may be free at any time.
+    refilled_s = max((one.retry_after_seconds for one in error.violations if one.exact), default=0.0)
+    pause_s = max(SLOT_POLL_S, refilled_s)
+    return pause_s if pause_s <= left_s else None
 
 
 def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLease") -> TakenTokens:
@@ -179,21 +205,28 @@ def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLe
     for asking, part in zip([request.asking, *others], [lease, *lease.also], strict=True):
         left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
         found.append(TakenLimits(asking.entity_id, asking.resource, part.consumed, left))
-    return TakenTokens(found[0], found[1:], lease.degraded)
-
-
-def wait_for(seconds: float) -> None:
-    """Wait, and show the seconds left in a terminal."""
-    until_s = time.monotonic() + seconds
-    with working(waiting_text(seconds)) as say:
-        while (left_s := until_s - time.monotonic()) > 0:
-            say(waiting_text(left_s))
-            time.sleep(min(left_s, UPDATE_S))
+    names = {limit.name for part in (lease, *lease.also) for limit in part.limits if limit.is_concurrent}
+    slots = sorted(name for name in names if any(name in part.consumed for part in found))
+    return TakenTokens(found[0], found[1:], lease.degraded, slots)
 
 
 def waiting_text(left_s: float) -> str:
     """Return the status line of a wait, with whole seconds."""
     return f"Waiting for the tokens: {math.ceil(left_s)} s left"
+
+
+def wait_for(seconds: float, text: Callable[[float], str] = waiting_text) -> None:
+    """Wait, and show a text of the seconds left in a terminal."""
+    until_s = time.monotonic() + seconds
+    with working(text(seconds)) as say:
+        while (left_s := until_s - time.monotonic()) > 0:
+            say(text(left_s))
+            time.sleep(min(left_s, UPDATE_S))
+
+
+def slots_text(left_s: float) -> str:
+    """Return the status line of a wait for slots, with the most seconds that it may take."""
+    return f"Waiting for slots: at most {math.ceil(left_s)} s"
 
 
 def print_buckets(error: RateLimitExceeded) -> None:
@@ -220,6 +253,8 @@ def print_taken(taken: TakenTokens, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
         print_note("Store unavailable; request allowed without limiting, because on_unavailable is 'allow'")
+    if taken.slots:
+        print_note(f"{', '.join(taken.slots)}: returned now, because this command ends.")
     if as_json:
         others = [asdict(one) for one in taken.also]
         print_json({"acquired": True} | asdict(taken.own) | {"degraded": taken.degraded, "also": others})
