@@ -41,7 +41,7 @@ from zae_limiter.tables.sqlite.file import OPENING_WAIT_S, is_busy, transaction
 from zae_limiter.tables.sqlite.pool import Loan, Pool
 from zae_limiter.tables.sqlite.query import Statement, statement_of
 from zae_limiter.tables.sqlite.text import NO_ROW, Row, row_after, row_of_item, row_of_text
-from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS
+from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS, KnownInUse
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -103,6 +103,7 @@ class SqliteTable:
         self._log = WriteAheadLog(self.path, log_limit_bytes)
         # A cache of rows. An outdated row does no harm: its text no longer matches, so the compare-and-swap fails.
         self._rows: dict[Key, Row] = {}
+        self._in_use = KnownInUse()
         self._reads_first = 0
         self._since_checkpoint = 0
         self._swept_to = 0
@@ -330,7 +331,7 @@ class SqliteTable:
         if type(new) is not dict:
             return new  # type: ignore[return-value] # mypy does not narrow on type()
         key = operation.key
-        if not item or (hour != self.hour and key.sk == BUCKET):
+        if not item or (hour != self.hour and key.sk == BUCKET) or self._in_use.raises(operation, new, self.hour):
             return None
         after = row_after(row, operation, new)
         # The usual expiry inline, because every acquire runs this.
@@ -359,7 +360,8 @@ class SqliteTable:
                     key = update.key
                     row = self._rows.get(key) or self._look_at(cursor, key)
                     new = apply(update, row.item)
-                    if type(new) is not dict or not row.item or row.hour != self.hour:
+                    is_same = row.item and row.hour == self.hour
+                    if type(new) is not dict or not is_same or self._in_use.raises(update, new, self.hour):
                         raise _Outdated
                     after = row_after(row, update, new)
                     cursor.execute(_REPLACE, (_expiry(new), after[0], row.id, row.text))
@@ -414,6 +416,7 @@ class SqliteTable:
         # Read once, because another thread may set the next hour meanwhile.
         hour = self.hour
         opened = log.close(cursor, key, old, new, hour)
+        self._in_use.remember(key, new, hour)
         if new:
             after = row_of_item(key, new, hour, row.id)
             cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), after.text, key.pk, key.sk))
