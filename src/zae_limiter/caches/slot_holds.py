@@ -67,6 +67,11 @@ class SlotHold:
         """When the first of the slots end, None if none are held."""
         return min((claim.end_s for claim in self.claims), default=0) * 1000 or None
 
+    @property
+    def earliest_ms(self) -> int:
+        """The earliest time at which the slots are renewed."""
+        return self.since_ms + min([self.hold_ms(claim.name) for claim in self.claims], default=0) // 2
+
     def hold_ms(self, name: str) -> int:
         """Return how many milliseconds slots of a limit are held without a renewal."""
         return self.terms.limits[self.terms.positions[name]].hold_seconds * 1000
@@ -134,6 +139,15 @@ class SlotHolds:
             gone, hold.claims = taken_from(hold.claims, amounts)
             self._drop_if_empty(hold)
             return gone
+
+    def close(self, hold: SlotHold) -> bool:
+        """Remove all slots of a lease, which the caller returns; False if they are being renewed."""
+        with self._mutex:
+            if hold.renewals:
+                return False
+            hold.claims = ()
+            self._holds.pop(hold, None)
+            return True
 
     def lost(self, late_ms: int) -> list[SlotHold]:
         """Return the leases that have lost slots since the last call: their end has passed, at the latest time."""

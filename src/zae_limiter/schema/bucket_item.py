@@ -85,6 +85,21 @@ class StoredLayout(BucketLayout):
         return self.guard.holds(item)
 
 
+@dataclass(frozen=True, slots=True)
+class SlotLayout(StoredLayout):
+    """The layout of a bucket with limits of concurrent use. ``known`` are the limits that it was seen to follow.
+
+    Its ``terms`` are never those of a request, so that ``next_step`` takes another path, which costs other buckets
+    nothing.
+    """
+
+    known: EffectiveLimits
+
+    def follows(self, terms: EffectiveLimits) -> bool:
+        """Return whether the bucket was built from these limits."""
+        return self.known is terms or self.shared.agrees(terms)
+
+
 def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0) -> Key:
     """Return the key of one shard of a bucket."""
     return Key(keys.pk_bucket(namespace_id, entity_id, resource, shard), keys.sk_state())
@@ -107,10 +122,13 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
 
 def view_after_write(before: BucketView, item: Item, own: Amounts, now_ms: int) -> BucketView:
     """Return the view after this client's own write to a bucket of any kind, which has kept its layout."""
-    if not before.layout.shared.slots:
+    layout = before.layout
+    if not layout.shared.slots:
         return view_after_take(before, item, own, now_ms)
-    numbers = _numbers(before.layout, item)
-    return _slot_view(item, before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
+    numbers = _numbers(layout, item)
+    if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
+        return _slot_view(item, layout, numbers, now_ms, None)
+    return _slot_view(item, layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
 
 
 def view_of(
@@ -194,9 +212,9 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
     start_ms = fields.number(item, attributes.BASELINE)
     if fields.text(item, "SK") != keys.sk_state():
         raise ValueError("its sort key is not that of a bucket")
-    return StoredLayout(
-        # A bucket with slots takes another path in ``next_step``, which costs other buckets nothing.
-        terms=terms if not shared.slots and shared.agrees(terms) else NO_LIMITS,
+    known = terms if shared.agrees(terms) else NO_LIMITS
+    layout = StoredLayout(
+        terms=known,
         birth=_birth(item),
         shared=shared,
         start_ms=start_ms,
@@ -204,6 +222,21 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
         pk=item["PK"],
         generation=fields.number(item, attributes.GENERATION),
         guard=_guard(item),
+    )
+    return _with_slots(layout, known) if shared.slots else layout
+
+
+def _with_slots(layout: StoredLayout, known: EffectiveLimits) -> SlotLayout:
+    return SlotLayout(
+        NO_LIMITS,
+        layout.birth,
+        layout.shared,
+        layout.start_ms,
+        layout.grids,
+        layout.pk,
+        layout.generation,
+        layout.guard,
+        known,
     )
 
 

@@ -8,6 +8,7 @@ never by a refusal.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 import zae_limiter.runtime.aio as runtime
@@ -59,11 +60,14 @@ class Renewals:
         self.holds = SlotHolds(scope.client.random.random)
         self._thread = runtime.OwnThread(self.renew_due, self._close_table)
         self._table: Table | None = None
+        # The thread wakes at this time, or earlier.
+        self._wakes_ms = inf
 
     def renew(self) -> None:
         """Forget the slots in a copy of the process: the original renews and returns them."""
         self.holds.renew()
         self._table = None
+        self._wakes_ms = inf
 
     def open(self, bucket: BucketId, admitted: AdmittedSlots, on_lost: Callable[[], None] | None) -> SlotHold:
         """Renew the slots of a lease until they are returned."""
@@ -87,6 +91,7 @@ class Renewals:
 
     async def renew_due(self) -> float:
         """Renew what is due, report what is lost, and return the seconds until there is more to do."""
+        self._wakes_ms = inf
         for hold in self.holds.lost(self._now()[1]):
             _log.warning("Slots lost, as they were not renewed in time: %s", hold.bucket)
             if hold.on_lost is not None:
@@ -99,9 +104,11 @@ class Renewals:
         return _IDLE_S if next_ms is None else max(0.0, (next_ms - self._now()[1]) / 1000)
 
     def _wake(self, hold: SlotHold) -> None:
-        due_ms = hold.due_ms()
-        if due_ms is not None and self._scope.client.put_off.add(self):
-            self._thread.wake_in(max(0.0, (due_ms - self._now()[1]) / 1000))
+        # No slots are renewed in the first half of their hold.
+        earliest_ms = hold.earliest_ms
+        if earliest_ms < self._wakes_ms and self._scope.client.put_off.add(self):
+            self._wakes_ms = earliest_ms
+            self._thread.wake_in(max(0.0, (earliest_ms - self._now()[1]) / 1000))
 
     async def _renew_group(self, group: SlotGroup) -> None:
         """Renew the slots of one shard, and return those of leases that have ended meanwhile."""
