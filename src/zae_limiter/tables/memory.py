@@ -179,7 +179,7 @@ class MemoryTable:
                     type(operation) is Update and not operation.remove and keeps_place(operation.set)
                 )
                 # A take of slots may have to store the highest number in use.
-                if type(operation) is Update and takes_slots(operation.add) and self._raises(key, new):
+                if takes_slots(operation) and self._raises(key, new):
                     written = None
                 # A removed total must be logged. A limit is removed with all its attributes, so an update that
                 # removes a single attribute removes no total.
@@ -229,7 +229,7 @@ class MemoryTable:
                 items = self._item_parts[hash(key) & LAST_PART]
                 old = items.get(key)
                 new = apply(update, old) if old else None
-                if old is None or type(new) is not dict or (takes_slots(update.add) and self._raises(key, new)):
+                if old is None or type(new) is not dict or (takes_slots(update) and self._raises(key, new)):
                     return None
                 planned.append((items, update, old, new))
             for items, update, old, new in planned:

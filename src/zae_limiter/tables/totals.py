@@ -10,13 +10,14 @@ largest sum of cohorts in an hour is the highest number in use.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, keys
-from zae_limiter.schema.operations import Change, DirectUpdate, Key, Update
+from zae_limiter.schema.direct_writes import BucketTakeWithSlots
+from zae_limiter.schema.operations import Change, Key, Operation, Update
 
 BUCKET = keys.sk_state()
 HOUR_MS = 3_600_000
@@ -88,10 +89,13 @@ def raised(totals: Mapping[str, int], item: Item, hour: int) -> dict[str, int]:
     return {mark: milli for mark, milli in sums.items() if milli > totals.get(mark, 0)}
 
 
-def takes_slots(added_names: Iterable[str]) -> bool:
-    """Return whether an update adds to cohorts, so that more slots may be in use than before."""
+def takes_slots(operation: Operation) -> bool:
+    """Return whether a write adds to cohorts, so that more slots may be in use than before."""
+    kind = type(operation)
+    if kind is BucketTakeWithSlots:
+        return True
     # Most updates have no slots, so that a parser would be too slow here.
-    return any("_h" in name and attributes.parse_cohort_attribute(name) for name in added_names)
+    return kind is Update and any("_h" in name and attributes.parse_cohort_attribute(name) for name in operation.add)  # type: ignore[union-attr] # mypy does not narrow on type()
 
 
 class KnownInUse:
@@ -102,9 +106,7 @@ class KnownInUse:
 
     def raises(self, update: Update, new: Item, hour: int) -> bool:
         """Return whether after an update more slots may be in use than ever in this hour."""
-        if isinstance(update, DirectUpdate) or not takes_slots(update.add):
-            return False
-        return bool(raised(self._of(update.key, hour), new, hour))
+        return takes_slots(update) and bool(raised(self._of(update.key, hour), new, hour))
 
     def remember(self, key: Key, new: Item, hour: int) -> None:
         """Remember how many slots of a bucket are in use, which the file has now."""

@@ -115,7 +115,7 @@ def _limit_facts(series: Series, unit: str) -> dict[str, str]:
     compares them with.
     """
     known = [part.limit for part in series.parts if part.limit is not None]
-    if series.highest_in_use is not None:
+    if series.highest_in_use is not None or any(limit.is_concurrent for limit in known):
         return _slot_facts(series)
     if not known:
         return {"Limit": "unknown <small>usage does not record it</small>"}
@@ -133,7 +133,8 @@ def _limit_facts(series: Series, unit: str) -> dict[str, str]:
 
 def _slot_facts(series: Series) -> dict[str, str]:
     """Return the highest number of slots in use, and the limit if it is known and of one part."""
-    highest = {"Highest in use": whole_number(series.highest_in_use or 0)}
+    most = series.highest_in_use
+    highest = {} if most is None else {"Highest in use": whole_number(most)}
     limit = series.parts[0].limit
     if len(series.parts) > 1 or limit is None:
         return highest

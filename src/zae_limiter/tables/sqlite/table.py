@@ -324,7 +324,7 @@ class SqliteTable:
     def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
         """Replace a row if its text is unchanged in the file; None if it has changed or does not exist.
 
-        None also for a bucket that was opened in another hour: its usage has to be logged, in a transaction.
+        None also for a bucket whose usage has to be logged first, in a transaction.
         """
         text, item, _, hour, row_id = row
         new = apply(operation, item)
@@ -350,15 +350,13 @@ class SqliteTable:
     def _swap_all(self, cursor: sqlite3.Cursor, updates: Sequence[Update]) -> list[Item] | None:
         """Replace several rows in one transaction.
 
-        None if nothing was written, because an update is refused, or its row is absent, has changed, or was opened in
-        another hour.
+        None if nothing was written: an update is refused, or a row is absent, has changed, or has to be logged first.
         """
         swapped: list[tuple[Key, Row, Item]] = []
         try:
             with transaction(cursor, "BEGIN IMMEDIATE"):
                 for update in updates:
-                    key = update.key
-                    row = self._rows.get(key) or self._look_at(cursor, key)
+                    row = self._rows.get(update.key) or self._look_at(cursor, update.key)
                     new = apply(update, row.item)
                     is_same = row.item and row.hour == self.hour
                     if type(new) is not dict or not is_same or self._in_use.raises(update, new, self.hour):
@@ -368,7 +366,7 @@ class SqliteTable:
                     if not cursor.rowcount:
                         self._reads_first = _READS_AFTER_LOSING
                         raise _Outdated
-                    swapped.append((key, after, new))
+                    swapped.append((update.key, after, new))
         except _Outdated:
             return None
         self._since_checkpoint += len(swapped)
