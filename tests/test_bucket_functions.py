@@ -120,7 +120,8 @@ def test_status_of_slots_says_what_is_in_use_and_that_its_wait_is_not_exact():
         status.exact,
         status.retry_after_seconds,
     )
-    assert (None, True) == (bucket.build_limit_status(FULL, 1, 1_000).in_use, bucket.build_limit_status(FULL, 1, 0).exact)
+    tokens = bucket.build_limit_status(FULL, 1, 1_000)
+    assert (None, True) == (tokens.in_use, tokens.exact)
 
 
 def test_slots_are_consumed_from_those_that_are_free():

@@ -18,8 +18,7 @@ NUMBER_HELP = "Numbers may end in k, m or g: 10k is 10000, 1.5m is 1500000 (m is
 """The forms of a number, for the help."""
 _COLUMNS = [Column("limit"), Column("capacity", True), Column("refill")]
 LIMIT_KEYS = (
-    "LIMIT is {name, capacity, refill_amount, refill_period_seconds},"
-    " and {hold_seconds} if it limits concurrent use"
+    "LIMIT is {name, capacity, refill_amount, refill_period_seconds}, and {hold_seconds} if it limits concurrent use"
 )
 """The JSON keys of a limit, for the help."""
 
@@ -84,10 +83,8 @@ def _malformed(text: str) -> ValidationError:
 
 def _unknown_period(period: str) -> str:
     """Return why a period is not valid, with the one that was probably meant."""
-    if period == "m":
-        hint = "; minutes are min, because m is a million"
-    else:
-        hint = _similar(period, [*_MAKERS, _CONCURRENT])
+    minutes = "; minutes are min, because m is a million"
+    hint = minutes if period == "m" else _similar(period, [*_MAKERS, _CONCURRENT])
     return f"the period must be one of {', '.join(_MAKERS)} or {_CONCURRENT}, not {period}{hint}"
 
 

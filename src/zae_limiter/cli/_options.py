@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, SLOTS_HELP, parse_amount, parse_amounts, parse_limit
+from zae_limiter.cli._limit_syntax import (
+    AMOUNT_FORM,
+    LIMIT_FORM,
+    NUMBER_HELP,
+    SLOTS_HELP,
+    parse_amount,
+    parse_amounts,
+    parse_limit,
+)
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.cascade import Also

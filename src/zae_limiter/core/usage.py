@@ -88,9 +88,9 @@ class UsageFilter:
             check_resource(self.resource, allow_all=True)
         if self.window_type is not None:
             check_window_type(self.window_type)
-        for field in ("start_time", "end_time"):
-            if getattr(self, field) is not None:
-                ms_from_time(getattr(self, field), field)
+        for name in ("start_time", "end_time"):
+            if getattr(self, name) is not None:
+                ms_from_time(getattr(self, name), name)
 
     def admits(self, window: Window) -> bool:
         """Return whether the filter includes a window; both times are inclusive."""

@@ -132,7 +132,9 @@ def check_limits(
     verdict.
     """
     order = [Verdict.EXCEEDED, Verdict.UNDERUSED, Verdict.HELD]
-    found = [check_limit(tally, shards.get(tally.key[:2], 1), environment) for tally in tallies if not counts_slots(tally)]
+    found = [
+        check_limit(tally, shards.get(tally.key[:2], 1), environment) for tally in tallies if not counts_slots(tally)
+    ]
     return sorted(found, key=lambda one: (order.index(one.verdict), -one.rejections, one.key))
 
 

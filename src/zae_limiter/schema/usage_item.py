@@ -59,7 +59,8 @@ def snapshot_key(bucket: keys.BucketKey, window: Window) -> Key:
 def add(usage: AddUsage, seen: str | None, ttl_s: int | None, item: Item | None = None) -> Update:
     """Add to a snapshot, or create it.
 
-    ``seen`` is the shard's marker in it, None if it has none yet. ``item`` is the snapshot as it was seen with it, None if absent.
+    ``seen`` is the shard's marker in it, None if it has none yet. ``item`` is the snapshot as it was
+    seen with it, None if absent.
     """
     marker = attributes.sequence_attribute(usage.bucket.shard_id)
     # Hazard: two functions may count the same change at the same time. Only the first one finds the

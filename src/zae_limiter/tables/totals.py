@@ -36,7 +36,8 @@ _REMEMBERED = 4096
 class Opened(NamedTuple):
     """The hour in which a bucket was opened, in hours since the epoch, and its item or totals at that time.
 
-    The totals of a bucket with limits of concurrent use also have the most slots in use since then, ``~`` and the limit.
+    The totals of a bucket with limits of concurrent use also have the most slots in use since then: ``~`` and the
+    limit.
     """
 
     hour: int
@@ -99,7 +100,7 @@ def takes_slots(operation: Operation) -> bool:
 
 
 class KnownInUse:
-    """How many slots of buckets are in use at most, as far as this process knows; stored openings have more or equal."""
+    """The highest numbers of slots in use, as far as this process knows. Stored openings have these, or higher ones."""
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[int, dict[str, int]]] = {}

@@ -98,7 +98,8 @@ def _highest_share(series: Series, part: SeriesPart) -> str:
         known = any(one.limit is not None for one in series.parts)
         return ", limit unknown" if known and not part.is_sum else ""
     if part.limit.is_concurrent:
-        return "" if part.highest_in_use is None else f", highest in use {slots_in_use(part.highest_in_use, part.limit)}"
+        most = part.highest_in_use
+        return "" if most is None else f", highest in use {slots_in_use(most, part.limit)}"
     limits = [window_limit(part.limit, window) or 1 for window in series.windows]
     amount, limit = max(zip(part.amounts, limits, strict=True), key=lambda one: one[0] / one[1])
     share = percent(amount, limit)

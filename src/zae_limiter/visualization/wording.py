@@ -41,9 +41,9 @@ def per_period(limit: Limit) -> str:
     return f"{limit.refill_amount:,} per {_PERIODS.get(seconds, f'{seconds:,} seconds')}"
 
 
-def slots_in_use(number: int, limit: Limit | None) -> str:
-    """Format a number of slots in use: ``12 of 20``, or ``12`` if the limit is unknown."""
-    return f"{number:,}" if limit is None else f"{number:,} of {limit.capacity:,}"
+def slots_in_use(number: int, limit: Limit) -> str:
+    """Format a number of slots in use: ``12 of 20``."""
+    return f"{number:,} of {limit.capacity:,}"
 
 
 def percent(amount: int, limit: int) -> str:
