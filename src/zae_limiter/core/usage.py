@@ -29,8 +29,8 @@ class UsageSnapshot:
     """The tokens that one entity took from one resource in one window, by limit.
 
     ``window_end`` is the first moment after the window. ``highest_in_use`` is the highest number of slots in use at a
-    time, for limits of concurrent use, whose counters count takes. If the bucket has several shards, it is the sum of
-    the highest number of each, which may be more than were in use at the same time.
+    time, for limits of concurrent use, whose counters count takes. With several shards, it is the sum of the highest
+    number of each. That may be more than were in use at the same time.
     """
 
     entity_id: str
