@@ -38,7 +38,7 @@ class BatchTable(Protocol):
     def now(self) -> TimeBounds:
         """Return the earliest and the latest possible server time."""
 
-    def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
+    def run(self, dialogue: TableDialogue[T], in_time: Callable[[], bool]) -> T:
         """Carry out all requests of a dialogue; raise an error when no time is left."""
 
 
@@ -174,12 +174,12 @@ class _Effects:
         self.failed: set[str] = set()
         self.set_aside = 0
 
-    def tried(self, what: str, asking: TableDialogue[T]) -> T | None:
+    def tried(self, what: str, dialogue: TableDialogue[T]) -> T | None:
         """Carry out an effect that may be dropped; None if it failed or there is no time for it."""
         if not self._in_time():
             return None
         try:
-            return self._table.run(asking, self._in_time)
+            return self._table.run(dialogue, self._in_time)
         except Exception as error:  # noqa: BLE001 - one effect must not stop the others
             self.set_aside += isinstance(error, _HOPELESS)
             self.troubles.append(Trouble(what, error, again=False))

@@ -67,8 +67,8 @@ class BucketChange:
     """What was taken from one shard of a bucket, minus what was given back, by limit.
 
     ``writes`` is the number of writes. ``sequence`` is padded: a later change of the same shard
-    compares higher. ``standing`` is None if the source does not have it. ``in_use_milli`` are the most slots that were
-    in use before or after it, by limit of concurrent use; None if the bucket has none.
+    compares higher. ``record`` is None if the source does not have it. ``in_use_milli`` are the most slots that were in
+    use before or after it, by limit of concurrent use; None if the bucket has none.
     """
 
     bucket: keys.BucketKey
@@ -76,7 +76,7 @@ class BucketChange:
     at_ms: int
     spent_milli: Mapping[str, int]
     writes: int
-    standing: BucketRecord | None = None
+    record: BucketRecord | None = None
     in_use_milli: Mapping[str, int] | None = None
 
     @property
@@ -184,7 +184,7 @@ def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapp
         for name, value in new.items()
         if attributes.is_total(name)
     }
-    change = _bucket_change(bucket, _sequence(told), _at_ms(told), added, _standing(new, bucket.shard_id))
+    change = _bucket_change(bucket, _sequence(told), _at_ms(told), added, _bucket_record(new, bucket.shard_id))
     for name in change.spent_milli:
         # Hazard: a snapshot stores counters under the names of their limits, beside its own
         # attributes. A forged limit name must not overwrite one of those.
@@ -222,7 +222,7 @@ def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
     return ExpiredEvent(where.namespace_id, pad_sequence(_sequence(told)), _at_ms(told), event)
 
 
-def _standing(new: Mapping[str, Any], shard_id: int) -> BucketRecord | None:
+def _bucket_record(new: Mapping[str, Any], shard_id: int) -> BucketRecord | None:
     """Return the shard count and write counter of a shard, None if the item lacks one of them."""
     if attributes.SHARD_COUNT not in new or attributes.WRITE_COUNTER not in new:
         return None
@@ -275,11 +275,11 @@ def _number(value: Mapping[str, Any], most_digits: int) -> int:
 
 
 def _bucket_change(
-    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], standing: BucketRecord | None = None
+    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], record: BucketRecord | None = None
 ) -> BucketChange:
     spent = {limit_name(name): amount for name, amount in added.items()}
     writes = spent.pop(RESERVED_LIMIT_NAME, 0)
-    return BucketChange(bucket, pad_sequence(sequence), at_ms, spent, writes, standing)
+    return BucketChange(bucket, pad_sequence(sequence), at_ms, spent, writes, record)
 
 
 def limit_name(total: str) -> str:

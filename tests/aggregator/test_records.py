@@ -123,7 +123,7 @@ def test_a_stream_record_has_the_shard_count_and_the_write_counter() -> None:
     change = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
 
     assert isinstance(change, BucketChange)
-    assert BucketRecord(4, 9) == change.standing
+    assert BucketRecord(4, 9) == change.record
 
 
 def test_records_of_other_items_are_ignored() -> None:

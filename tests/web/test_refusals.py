@@ -73,6 +73,14 @@ class TestRejection:
         assert body["type"] == "https://iana.org/assignments/http-problem-types#quota-exceeded"
         assert body["violated-policies"] == ["rpm"]
 
+    def test_rejection_behind_requests_that_wait_says_so(self):
+        """No token is missing, but others wait for them before; the wait is the estimate."""
+        error = RateLimitExceeded((PASSED,)).after_wait(0.0, 3, 2.5)
+        refusal, headers, body = answered(error)
+
+        assert (429, "3", "2500") == (refusal.status, headers["retry-after"], headers["retry-after-ms"])
+        assert "Other requests wait for the same tokens. Retry after 2.500 s." == body["detail"]
+
     def test_body_of_a_rejection_has_every_limit(self):
         """Also those that had enough."""
         _, _, body = answered(RateLimitExceeded([SHORT, PASSED]))

@@ -56,7 +56,7 @@ class SlotHold:
         self.since_ms = since_ms
         self.jitter = jitter
         self.on_lost = on_lost
-        self.owed: dict[str, int] = {}
+        self.owed: dict[str, int] | None = None
         self.renewals = 0
         self.retry_ms = 0
         self.is_final = False
@@ -70,7 +70,10 @@ class SlotHold:
     @property
     def earliest_ms(self) -> int:
         """The earliest time at which the slots are renewed."""
-        return self.since_ms + min([self.hold_ms(claim.name) for claim in self.claims], default=0) // 2
+        claims = self.claims
+        if len(claims) == 1:
+            return self.since_ms + self.hold_ms(claims[0].name) // 2
+        return self.since_ms + min([self.hold_ms(claim.name) for claim in claims], default=0) // 2
 
     def hold_ms(self, name: str) -> int:
         """Return how many milliseconds slots of a limit are held without a renewal."""
@@ -133,8 +136,8 @@ class SlotHolds:
         """Remove slots that are returned now. If they are being renewed, the renewal returns them."""
         with self._mutex:
             if hold.renewals:
-                for name, amount in amounts.items():
-                    hold.owed[name] = hold.owed.get(name, 0) + amount
+                owed = hold.owed or {}
+                hold.owed = {**owed, **{name: owed.get(name, 0) + amount for name, amount in amounts.items()}}
                 return []
             gone, hold.claims = taken_from(hold.claims, amounts)
             self._drop_if_empty(hold)
@@ -204,7 +207,7 @@ class SlotHolds:
                 hold.renewals -= 1
                 if hold.owed and not hold.renewals:
                     gone, hold.claims = taken_from(hold.claims, hold.owed)
-                    hold.owed = {}
+                    hold.owed = None
                     returned.append((hold, gone))
                 self._drop_if_empty(hold)
         return returned

@@ -55,17 +55,17 @@ class LimitOptions:
     limits: list[Limit] | None
 
 
-def asking_arguments(command: Command) -> Command:
-    """Add ``ENTITY RESOURCE`` and ``-l``; the command takes them as ``asking``."""
+def limit_arguments(command: Command) -> Command:
+    """Add ``ENTITY RESOURCE`` and ``-l``; the command takes them as ``options``."""
 
     @click.argument("entity_id", metavar="ENTITY")
     @click.argument("resource", metavar="RESOURCE")
     @limits_option("Limits to use instead of the stored ones.", required=False)
     @wraps(command)
-    def with_asking(*, entity_id: str, resource: str, limits: tuple[Limit, ...], **others: Any) -> None:
-        command(asking=LimitOptions(entity_id, resource, list(limits) or None), **others)
+    def with_options(*, entity_id: str, resource: str, limits: tuple[Limit, ...], **others: Any) -> None:
+        command(options=LimitOptions(entity_id, resource, list(limits) or None), **others)
 
-    return with_asking
+    return with_options
 
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:

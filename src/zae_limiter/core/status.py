@@ -33,8 +33,9 @@ def check_on_unavailable(value: object) -> OnUnavailable | None:
 class LimitStatus:
     """One limit as a request found it; ``available`` is negative if the bucket is in debt.
 
-    ``exact`` is False for a limit of concurrent use, because slots are returned at any time. ``retry_after_seconds`` is
-    then the longest wait if no lease renews its slots. ``in_use`` is the number of slots in use, None for other limits.
+    ``exact`` is False for a limit of concurrent use, whose slots are returned at any time. ``retry_after_seconds`` is
+    then the longest wait, if no lease renews its slots. ``in_use`` is the number of slots in use, None for other
+    limits.
     """
 
     entity_id: str

@@ -12,13 +12,13 @@ from zae_limiter.process import renew_in_copies
 class OwnThread:
     """Work that runs on a daemon thread, which is started when it is first needed.
 
-    ``due`` does what is due, and returns the seconds until it is to run again. ``ended`` runs at the end, on the same
-    thread.
+    ``due`` does what is due, and returns the seconds until it is to run again. The thread ends if that is None, until
+    it is needed again. ``ended`` runs at each end, on the same thread.
     """
 
     __slots__ = ("__weakref__", "_due", "_ended", "_mutex", "_stopped", "_thread", "_wake", "_wake_s")
 
-    def __init__(self, due: Callable[[], float], ended: Callable[[], None]) -> None:
+    def __init__(self, due: Callable[[], float | None], ended: Callable[[], None]) -> None:
         self._due = due
         self._ended = ended
         self._stopped = False
@@ -56,9 +56,14 @@ class OwnThread:
         while self._is_time():
             with self._mutex:
                 self._wake_s = inf
-            next_s = time.monotonic() + self._due()
+            seconds = self._due()
             with self._mutex:
-                self._wake_s = min(self._wake_s, next_s)
+                if seconds is not None:
+                    self._wake_s = min(self._wake_s, time.monotonic() + seconds)
+                elif self._wake_s == inf:
+                    # Under the lock: a caller either was seen here, or starts another thread.
+                    self._thread = None
+                    break
         self._ended()
 
     def _is_time(self) -> bool:

@@ -79,12 +79,17 @@ def refusal_of(error: BaseException, ask: Ask | None, now_s: float) -> Refusal |
 def _exceeded(error: RateLimitExceeded, ask: Ask | None, now_s: float) -> Refusal:
     violated = list(dict.fromkeys(status.limit_name for status in error.violations))
     headers = retry_headers(error) + _headers_of(error.statuses, ask, now_s)
-    worst = error.primary_violation
-    used = "" if worst.in_use is None else f" and {worst.in_use} in use"
-    detail = (
-        f"Limit {worst.limit_name!r}: {worst.available} available{used}, {worst.requested} requested. "
-        f"Retry after {error.next_try_seconds:.3f} s."
-    )
+    # Without a missing token, the request would have to wait behind others.
+    detail = f"Other requests wait for the same tokens. Retry after {error.next_try_seconds:.3f} s."
+    if violated:
+        worst = error.primary_violation
+        used = "" if worst.in_use is None else f" and {worst.in_use} in use"
+        # As the header: slots may be returned before the wait of the limit ends.
+        wait_s = worst.retry_after_seconds if worst.exact else error.next_try_seconds
+        detail = (
+            f"Limit {worst.limit_name!r}: {worst.available} available{used}, {worst.requested} requested. "
+            f"Retry after {wait_s:.3f} s."
+        )
     members = {
         "type": QUOTA_EXCEEDED,
         "title": "Request cannot be satisfied as assigned quota has been exceeded",

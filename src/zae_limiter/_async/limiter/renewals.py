@@ -39,9 +39,6 @@ _log = logging.getLogger("zae_limiter")
 _AT_ONCE = 16
 """The number of renewals in flight."""
 
-_IDLE_S = 60.0
-"""Without slots the thread waits this many seconds, unless it is woken."""
-
 _TTL_MULTIPLIER = 2
 """A renewed item lives for at least this many times the hold, as a taken one does."""
 
@@ -89,8 +86,8 @@ class Renewals:
         """End the thread, because the repository is closed. Slots of leases that are open end by themselves."""
         self._thread.stop()
 
-    async def renew_due(self) -> float:
-        """Renew what is due, report what is lost, and return the seconds until there is more to do."""
+    async def renew_due(self) -> float | None:
+        """Renew what is due, and report what is lost; return the seconds until there is more to do, None if never."""
         self._wakes_ms = inf
         for hold in self.holds.lost(self._now()[1]):
             _log.warning("Slots lost, as they were not renewed in time: %s", hold.bucket)
@@ -100,8 +97,12 @@ class Renewals:
         for first in range(0, len(groups), _AT_ONCE):
             some = groups[first : first + _AT_ONCE]
             await self._scope.client.parallel.run_to_end([partial(self._renew_group, one) for one in some])
+        self._scope.client.put_off.discard(self)
+        # In this order: slots that are taken meanwhile are either seen here, or add this client themselves.
         next_ms = self.holds.next_ms()
-        return _IDLE_S if next_ms is None else max(0.0, (next_ms - self._now()[1]) / 1000)
+        if next_ms is None or not self._scope.client.put_off.add(self):
+            return None
+        return max(0.0, (next_ms - self._now()[1]) / 1000)
 
     def _wake(self, hold: SlotHold) -> None:
         # No slots are renewed in the first half of their hold.

@@ -142,9 +142,14 @@ class ConfigStore:
         for kind in kinds_of_limits(limits):
             if kind in self._scope.caches.kinds:
                 continue
-            if not self._scope.table.inline:
-                raise KindNotAllowedError(kind)
-            VersionStore(self._scope.client).allow(kind)
+            versions = VersionStore(self._scope.client)
+            if self._scope.table.inline:
+                versions.allow(kind)
+            else:
+                # It may have been allowed since the limits were read.
+                record = versions.read()
+                if record is None or kind not in record.kinds:
+                    raise KindNotAllowedError(kind)
             self._scope.caches.kinds |= {kind}
 
     def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:
