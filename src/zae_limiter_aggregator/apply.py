@@ -219,7 +219,7 @@ def _additions(counts: Sequence[Count], items: Sequence[Item | None], rules: Rul
         counted = usage_item.last_counted(item or {}, one.account.bucket.shard_id)
         usage = addition(one.account, one.changes, counted)
         if usage is not None:
-            write = usage_item.add(usage, counted, rules.expiry_s(one.account.window))
+            write = usage_item.add(usage, counted, rules.expiry_s(one.account.window), item)
             additions.append(_Addition(one, write, item is None))
     return additions
 

@@ -173,7 +173,18 @@ def addition(account: UsageAccount, changes: Mapping[str, BucketChange], counted
         for name, amount in change.spent_milli.items():
             spent_milli[name] += amount
     last = max(change.sequence for change in fresh)
-    return AddUsage(account.bucket, account.window, spent_milli, sum(change.writes for change in fresh), last)
+    writes = sum(change.writes for change in fresh)
+    return AddUsage(account.bucket, account.window, spent_milli, writes, last, _highest(fresh))
+
+
+def _highest(changes: Sequence[BucketChange]) -> Mapping[str, int] | None:
+    """Return the most slots that were in use at a time, in millislots; None without limits of concurrent use."""
+    highest: dict[str, int] | None = None
+    for change in changes:
+        for name, milli in (change.in_use_milli or {}).items():
+            highest = highest or {}
+            highest[name] = max(milli, highest.get(name, 0))
+    return highest
 
 
 def _watch(

@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, parse_amount, parse_amounts, parse_limit
+from zae_limiter.cli._limit_syntax import (
+    AMOUNT_FORM,
+    LIMIT_FORM,
+    NUMBER_HELP,
+    SLOTS_HELP,
+    parse_amount,
+    parse_amounts,
+    parse_limit,
+)
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.cascade import Also
@@ -62,7 +70,7 @@ def limit_arguments(command: Command) -> Command:
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:
     """Add ``-l``, which may be repeated; the command takes it as ``limits``."""
-    help_text = f"{purpose} The period is s, min (the default), h or d. {NUMBER_HELP} Repeatable."
+    help_text = f"{purpose} The period is s, min (the default), h or d. {SLOTS_HELP} {NUMBER_HELP} Repeatable."
     read = reading_each(parse_limit)
     return click.option(
         "--limit", "-l", "limits", callback=read, metavar=LIMIT_FORM, multiple=True, required=required, help=help_text

@@ -52,11 +52,12 @@ class TakenLimits:
 
 @dataclass(frozen=True, slots=True)
 class TakenTokens:
-    """What an acquire took, for its own request and for those of ``--also``."""
+    """What an acquire took, for its own request and for those of ``--also``; ``slots`` are limits of concurrent use."""
 
     own: TakenLimits
     also: list[TakenLimits]
     degraded: bool
+    slots: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ SHAPE = json_shape(
     " if an entity is blocked; resource is null for all",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
-    " retry_after_seconds}",
+    " retry_after_seconds}, and {hold_seconds, in_use, exact: false} of slots",
 )
 
 
@@ -134,7 +135,10 @@ def acquire(
     as_json: bool,
     store: StoreChoice,
 ) -> None:
-    """Take tokens of one or several limits: all of them, or none."""
+    """Take tokens of one or several limits: all of them, or none.
+
+    Slots of a limit of concurrent use are returned when the command ends: it cannot hold them.
+    """
     request = AcquireOptions(options, gather_amounts(amounts), also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
@@ -178,7 +182,9 @@ def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLe
     for options, part in zip([request.options, *others], [lease, *lease.also], strict=True):
         left = {} if lease.degraded else limiter.available(options.entity_id, options.resource, options.limits)
         found.append(TakenLimits(options.entity_id, options.resource, part.consumed, left))
-    return TakenTokens(found[0], found[1:], lease.degraded)
+    names = {limit.name for part in (lease, *lease.also) for limit in part.limits if limit.is_concurrent}
+    slots = sorted(name for name in names if any(name in part.consumed for part in found))
+    return TakenTokens(found[0], found[1:], lease.degraded, slots)
 
 
 @contextmanager
@@ -241,6 +247,8 @@ def print_taken(taken: TakenTokens, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
         print_note("Store unavailable; request allowed without limiting, because on_unavailable is 'allow'")
+    if taken.slots:
+        print_note(f"{', '.join(taken.slots)}: returned now, because this command ends.")
     if as_json:
         others = [asdict(one) for one in taken.also]
         print_json({"acquired": True} | asdict(taken.own) | {"degraded": taken.degraded, "also": others})

@@ -111,6 +111,12 @@ class BucketState:
         """The capacity in whole tokens."""
         return self.capacity_milli // 1000
 
+    @property
+    def limit(self) -> Limit:
+        """The limit in force."""
+        refill = self.refill_amount_milli // 1000, self.refill_period_ms // 1000
+        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds)
+
     def in_use(self, now_ms: int) -> int:
         """Return how many slots are in use at a time, in milliseconds since the epoch."""
         return sum(milli for end_s, milli in self.cohorts if end_s * 1000 > now_ms) // 1000
