@@ -441,10 +441,12 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
 
 
 def notifier(callback: Callable[[T], object], argument: T) -> Callable[[], None]:
-    """Return a function for another thread that calls ``callback`` there."""
+    """Return a function that calls ``callback`` on a thread of its own: it may wait, and it may fail."""
 
     def notify() -> None:
-        callback(argument)
+        # No thread can be started while the interpreter exits.
+        with suppress(RuntimeError):
+            threading.Thread(target=callback, args=(argument,), daemon=True, name="zae-limiter-on-lost").start()
 
     return notify
 

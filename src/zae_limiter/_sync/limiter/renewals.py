@@ -55,7 +55,7 @@ class Renewals:
         self._scope = scope
         self._now = scope.table.now
         self.holds = SlotHolds(scope.client.random.random)
-        self._thread = runtime.OwnThread(self.renew_due, self._close_table)
+        self._thread = runtime.OwnThread(self.renew_due, self._end_thread)
         self._table: Table | None = None
         # The thread wakes at this time, or earlier.
         self._wakes_ms = inf
@@ -86,9 +86,12 @@ class Renewals:
         """End the thread, because the repository is closed. Slots of leases that are open end by themselves."""
         self._thread.stop()
 
-    def renew_due(self) -> float | None:
-        """Renew what is due, and report what is lost; return the seconds until there is more to do, None if never."""
+    def renew_due(self) -> float:
+        """Renew what is due, report what is lost, and return the seconds until there is more to do."""
         self._wakes_ms = inf
+        # Again, because the thread before this one may have removed them when it ended.
+        if not self._scope.client.put_off.add(self):
+            return inf
         for hold in self.holds.lost(self._now()[1]):
             _log.warning("Slots lost, as they were not renewed in time: %s", hold.bucket)
             if hold.on_lost is not None:
@@ -97,19 +100,17 @@ class Renewals:
         for first in range(0, len(groups), _AT_ONCE):
             some = groups[first : first + _AT_ONCE]
             self._scope.client.parallel.run_to_end([partial(self._renew_group, one) for one in some])
-        self._scope.client.put_off.discard(self)
-        # In this order: slots that are taken meanwhile are either seen here, or add this client themselves.
         next_ms = self.holds.next_ms()
-        if next_ms is None or not self._scope.client.put_off.add(self):
-            return None
-        return max(0.0, (next_ms - self._now()[1]) / 1000)
+        return inf if next_ms is None else max(0.0, (next_ms - self._now()[1]) / 1000)
 
     def _wake(self, hold: SlotHold) -> None:
         # No slots are renewed in the first half of their hold.
         earliest_ms = hold.earliest_ms
         if earliest_ms < self._wakes_ms and self._scope.client.put_off.add(self):
             self._wakes_ms = earliest_ms
-            self._thread.wake_in(max(0.0, (earliest_ms - self._now()[1]) / 1000))
+            if not self._thread.wake_in(max(0.0, (earliest_ms - self._now()[1]) / 1000)):
+                # The next lease tries again.
+                self._wakes_ms = inf
 
     def _renew_group(self, group: SlotGroup) -> None:
         """Renew the slots of one shard, and return those of leases that have ended meanwhile."""
@@ -229,7 +230,9 @@ class Renewals:
             self._table = self._scope.table.for_thread()
         return self._table
 
-    def _close_table(self) -> None:
+    def _end_thread(self) -> None:
+        """Close what the thread has opened; a limiter without slots is not kept alive any more."""
+        self._scope.client.put_off.discard(self)
         table, self._table = self._table, None
         if table is not None and table is not self._scope.table:
             table.close()
