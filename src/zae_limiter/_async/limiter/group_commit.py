@@ -120,7 +120,7 @@ class BatchedClient(NetworkedClient):
                 (milli - levels[position].available_milli(now)) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
             )
-            return max(0.0, *lacks)
+            return max([0.0, *lacks])
         if not view.layout.follows(terms):
             return 0.0
         return max(

@@ -1,6 +1,6 @@
 """Measure how long it takes to find the period of a quota.
 
-    python bench/calendar.py
+    python bench/calendar_periods.py
 
 Prints microseconds of CPU per call. Goal: at most 0.3 if the period is cached, which it is in almost every acquire. A
 new period is computed once per schedule and process, when the previous one ends.
