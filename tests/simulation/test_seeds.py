@@ -30,6 +30,7 @@ FOUND = {
     "a request of no tokens on several shards": _run(7068, None, 119, ("stale",)),
     "a credit to a limit that a stale read lacked": _run(959, None, 17, ("crash",)),
     "a flood on a small bucket": _run(7817),
+    "a request of nothing to an ancestor of several shards": _run(3_000_015, None, 28, ("defer",)),
     "a late credit on several shards": _run(4572, None, 103),
     "a charge of a limit that the recreated bucket lacks": _run(7384),
     "a top-up that was in flight for a long time": _run(333),
