@@ -28,6 +28,7 @@ from zae_limiter.core.slots import (
     item_expiry_s,
     not_ended,
     released_across,
+    renewed_together,
 )
 from zae_limiter.schema import bucket_writes, slot_writes
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
@@ -106,6 +107,7 @@ class Renewals:
     def _renew_group(self, group: SlotGroup) -> None:
         """Renew the slots of one shard, and return those of leases that have ended meanwhile."""
         moved: Moved | None = None
+        group = group._replace(renewals=renewed_together(group.renewals))
         try:
             moved = self._moved(group)
         except ZAELimiterError as error:
