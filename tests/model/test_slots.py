@@ -21,7 +21,6 @@ WRITES = {
     "rebase",
     "release",
     "renew",
-    "renew across",
     "split",
     "merge",
 }

@@ -296,7 +296,8 @@ SLOTS: tuple[Mutation, ...] = (
         "late renewal that brings the expiry forward",
         "ttl only grows: at most the new value",
         renewing(without_attribute(attributes.TTL)),
-        "expiry renewed late", BACKED, 0,
+        "expiry renewed late", BACKED,
+        15,
     ),
     slot_mutation(
         "expiry without the hold",

@@ -58,7 +58,8 @@ class Renewals:
         self._scope = scope
         self._now = scope.table.now
         self.holds = SlotHolds(scope.client.random.random)
-        self._thread = runtime.OwnThread(self.renew_due, self._close_table)
+        own_thread = scope.client.own_thread or runtime.OwnThread
+        self._thread = own_thread(self.renew_due, self._close_table)
         self._table: Table | None = None
 
     def renew(self) -> None:
