@@ -139,7 +139,7 @@ class Requests:
                     self._holdings.did_not_take(bucket, consume)
             raise
         tally["degraded" if lease.degraded else "granted"] += 1
-        self._note_slots(lease)
+        self._note_slots(lease, begun.at_ms)
         self._check_grant(ask, begun, lease)
         for part, (first, consume) in zip(_parts(lease), ask.each, strict=True):
             self._granted(part, possible(first), consume, failures)
@@ -230,11 +230,11 @@ class Requests:
             if failures == self._port.failures:
                 self._holdings.did_not_take(bucket, {name: one for name, one in amounts.items() if name not in names})
 
-    def _note_slots(self, lease: Lease) -> None:
-        """Record the slots that a lease holds."""
+    def _note_slots(self, lease: Lease, began_ms: int) -> None:
+        """Record the slots that a lease holds since a call that began at a time."""
         for part in _parts(lease):
             for bucket, hold in part._held_slots().items():
-                self._fleet.slots.open(bucket, hold)
+                self._fleet.slots.open(bucket, hold, began_ms)
 
     async def _use(self, lease: Lease, held: Amounts) -> None:
         """Hold a lease for a while, perhaps change it, and close it with success or with an error."""
@@ -286,7 +286,7 @@ class Requests:
         """Take more of a limit from every bucket of the lease."""
         more = {name: self._random.randint(1, max(1, held[name]))}
         ask = self._lease_buckets(lease)
-        failures, before = self._port.failures, _given(lease)
+        failures, before, began_ms = self._port.failures, _given(lease), self._fleet.server.now_ms()
         self._may_take(ask, more)
         try:
             await self._timed("consume", lambda: lease.consume(**more))
@@ -298,7 +298,7 @@ class Requests:
             if isinstance(error, ValidationError):
                 return
             raise
-        self._note_slots(lease)
+        self._note_slots(lease, began_ms)
         if lease.degraded or lease._pending:
             # Allowed because the store is unavailable; it may be charged at the end of the lease. What some buckets
             # gave before may stay charged too, because their credits may have failed as well.

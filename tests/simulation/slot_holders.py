@@ -39,30 +39,34 @@ class SlotHolders:
         self._now_ms = now_ms
         self._items: dict[BucketId, dict[int, Item]] = {}
         self._holders: dict[BucketId, list[Holder]] = {}
+        # When other capacities came into force, and which.
+        self._history: dict[BucketId, list[tuple[int, dict[str, int]]]] = {}
         self.opened = self.most_at_once = 0
 
-    def open(self, bucket: BucketId, hold: Any) -> None:
-        """Record that a lease holds slots of a bucket."""
+    def open(self, bucket: BucketId, hold: Any, since_ms: int) -> None:
+        """Record that a lease holds slots of a bucket, which it has requested at a time."""
         holders = self._holders.setdefault(bucket, [])
         if not any(one.hold is hold for one in holders):
-            holders.append(Holder(hold, self._capacities(bucket)))
+            holders.append(Holder(hold, self._most_since(bucket, since_ms)))
             self.opened += 1
         self._check(bucket)
 
     def step(self, now_ms: int, changes: Sequence[Change], sent: Sent) -> None:
         """Record one write or transaction, and check everything that must hold after it."""
-        changed = {bucket for change in changes if (bucket := self._store(change)) is not None}
-        for bucket in changed:
-            if not self._items[bucket]:
-                # It was deleted, with all slots in use.
-                self._holders.pop(bucket, None)
+        for bucket in {bucket for change in changes if (bucket := self._store(change)) is not None}:
+            history, now = self._history.setdefault(bucket, []), self._capacities(bucket)
+            if not history or history[-1][1] != now:
+                history.append((now_ms, now))
             self._check(bucket)
 
     def expire(self, now_ms: int, change: Change) -> None:
         """Record that an item expired. No slot may be forgotten with it."""
         bucket = self._store(change)
-        if bucket is not None:
-            self._check(bucket)
+        for holder in self._holders.get(bucket, ()) if bucket is not None and change.old is not None else ():
+            if change.old is not None and holder.hold.birth == change.old.get("bi"):
+                for name in {claim.name for claim in holder.hold.claims}:
+                    if holder.relies_on(name, now_ms):
+                        raise Violation("unbacked", bucket, name, "has expired, but slots are in use", change.old)
 
     def check_end(self) -> None:
         """Check that all slots are free."""
@@ -93,6 +97,16 @@ class SlotHolders:
                 found[name] = max(found.get(name, 0), item[f"b_{name}_cp"])
         return found
 
+    def _most_since(self, bucket: BucketId, since_ms: int) -> dict[str, int]:
+        """Return the largest capacities in force since a time."""
+        found = self._capacities(bucket)
+        for at_ms, capacities in reversed(self._history.get(bucket, [])):
+            for name, milli in capacities.items():
+                found[name] = max(milli, found.get(name, 0))
+            if at_ms <= since_ms:
+                break
+        return found
+
     def _check(self, bucket: BucketId) -> None:
         holders = self._holders.get(bucket)
         if not holders:
@@ -105,7 +119,7 @@ class SlotHolders:
         alive = [one for one in holders if any(claim.end_s * 1000 > now_ms for claim in one.hold.claims)]
         self._holders[bucket] = alive
         # A bucket that was deleted and created again has other slots.
-        alive = [one for one in alive if not items or one.hold.birth in births]
+        alive = [one for one in alive if one.hold.birth in births]
         for name in {claim.name for one in alive for claim in one.hold.claims}:
             self._check_limit((bucket, name), alive, list(items.values()), now_ms)
 
