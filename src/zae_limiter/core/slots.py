@@ -206,6 +206,19 @@ def not_ended(releases: Sequence[SlotRelease], at_ms: int) -> tuple[SlotRelease,
     return tuple([one for one in releases if one.end_s * 1000 > at_ms])
 
 
+def renewed_together(renewals: Sequence[SlotRenewal]) -> tuple[SlotRenewal, ...]:
+    """Return renewals in which slots that end together get one later end, the latest of them.
+
+    Leases may differ in their hold, if it was changed while they were open. Hazard: a cohort that is renewed in two
+    parts would have to contain each part, but not their sum.
+    """
+    sums: dict[tuple[str, int], tuple[int, int]] = {}
+    for name, end_s, later_s, milli in renewals:
+        latest_s, sum_milli = sums.get((name, end_s), (later_s, 0))
+        sums[name, end_s] = max(latest_s, later_s), sum_milli + milli
+    return tuple([SlotRenewal(*key, later_s, milli) for key, (later_s, milli) in sums.items()])
+
+
 def releases_fit(view: SlotView[Any], releases: Sequence[SlotRelease]) -> bool:
     """Return whether a shard has all cohorts that a settlement releases, with at least as many slots."""
     for name, end_s, milli in releases:

@@ -145,11 +145,8 @@ class ConfigStore:
             versions = VersionStore(self._scope.client)
             if self._scope.table.inline:
                 versions.allow(kind)
-            else:
-                # It may have been allowed since the limits were read.
-                record = versions.read()
-                if record is None or kind not in record.kinds:
-                    raise KindNotAllowedError(kind)
+            elif (record := versions.read()) is None or kind not in record.kinds:
+                raise KindNotAllowedError(kind)
             self._scope.caches.kinds |= {kind}
 
     def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:
