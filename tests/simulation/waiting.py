@@ -112,6 +112,8 @@ class Run:
         self.random = Random(seed)
         self.watched = Watched()
         self.closed = False
+        # The numbers of the requests that waited in the same queue when a request asked last.
+        self.beside: dict[int, set[int]] = {}
 
     async def main(self) -> Watched:
         """Run to the end, and check what is left."""
@@ -180,6 +182,7 @@ class Run:
         waiting = list(queue.line)
         top = max(one.priority for one in waiting)
         same = [one for one in waiting if one.priority == top]
+        self.beside[waiter.number] = {one.number for one in waiting}
         best = min(same, key=lambda one: (one.tag, one.number))
         for priority in sorted({one.priority for one in waiting} - {top}, reverse=True):
             oldest = min((one for one in waiting if one.priority == priority), key=lambda one: one.number)
@@ -256,7 +259,9 @@ class Run:
             waiter = None if other.lease is None or other.outcome else other.lease._wait.waiter
             if waiter is None or waiter.queue is None or waiter.bucket != call.lease._wait.waiter.bucket:
                 continue
-            older = waiter.number < call.lease._wait.waiter.number
+            admitted = call.lease._wait.waiter.number
+            # One that has joined the queue since the request asked is too late.
+            older = waiter.number < admitted and waiter.number in self.beside[admitted]
             if older and (other.entity, other.priority) == (call.entity, call.priority):
                 self.watched.fail("order: request", call.number, "was admitted before", other.number)
 

@@ -175,7 +175,9 @@ class WaitingQueues:
             fits = fits and standing.estimate_s <= waiter.until_s - now_s
             if not fits or self.closed or exceeds_capacity(queue.supply, consume):
                 self._leave(waiter, now_s)
-            elif not moves and queue.first() is not waiter:
+            elif queue.first() is not waiter and (shown is not None or not moves):
+                # The first request is due at another time, by what the rejection has shown.
+                queue.ready = None
                 self._wake_first(queue, now_s)
             return standing
 
@@ -280,6 +282,9 @@ class WaitingQueues:
 
     def _left(self, queue: BucketQueue, waiter: Waiter, now_s: float) -> None:
         waiter.queue = None
+        if queue.asking is waiter and queue.stale:
+            # It has not shown the bucket as it is since the change, so the next request asks.
+            queue.changed = True
         self._end_turn(queue, waiter)
         # What was computed for the first request depends on those that were admitted since.
         queue.ready = None

@@ -105,13 +105,16 @@ class LimitSupply(NamedTuple):
 
     def wait_s(self, needed: float, now_s: float) -> float:
         """Return the seconds until ``needed`` millitokens were available in total; inf if they never will be."""
-        lacking = needed - self.available(now_s)
-        if lacking <= 0:
+        level, at_s, rate, capacity = self
+        # What ``available`` returns, written out: this is done several times for each request that waits.
+        elapsed_s = now_s - at_s - _TICK_S
+        available = level + rate * elapsed_s if elapsed_s > 0 else level
+        if needed <= (available if available < capacity else capacity):
             return 0.0
-        if not self.rate:
+        if not rate:
             return inf
         # The refill comes in whole millitokens. One more makes sure that a request is not made too early.
-        return self.at_s + _TICK_S + (needed + 1 - self.level) / self.rate - now_s
+        return at_s + _TICK_S + (needed + 1 - level) / rate - now_s
 
     def less(self, taken: float, now_s: float) -> "LimitSupply":
         """Return the supply after millitokens were taken."""
@@ -150,12 +153,12 @@ def wait_s(supply: Supply, ahead: Demand, own: Demand, now_s: float) -> float:
 
     It takes longer if other requests take tokens, or if a limit is full while the requests wait for another limit.
     """
-    waits = [
-        supply[name].wait_s((ahead.get(name, 0) + amount) * 1000, now_s)
-        for name, amount in own.items()
-        if amount and name in supply
-    ]
-    return max(waits, default=0.0)
+    longest = 0.0
+    for name, amount in own.items():
+        limit = supply.get(name)
+        if limit is not None and amount:
+            longest = max(longest, limit.wait_s((ahead.get(name, 0) + amount) * 1000, now_s))
+    return longest
 
 
 def exceeds_capacity(supply: Supply, own: Demand) -> bool:

@@ -6,6 +6,7 @@ queue asks the store, when its tokens are expected. So each admission costs one 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import zae_limiter.runtime.aio as runtime
@@ -49,6 +50,7 @@ class WaitingLease(Lease):
 
     __slots__ = ()
 
+    _is_single = True
     _wait: _Wait
 
     def wait(self, options: WaitOptions) -> "Lease":
@@ -64,33 +66,34 @@ class WaitingLease(Lease):
     @property
     def waiting(self) -> Standing | None:
         """The place of the request among those that wait, and the estimated seconds left; None if it does not wait."""
-        return None if self._wait.waiter is None else self._client.queues().standing(self._wait.waiter)
+        waiter = self._wait.waiter
+        return None if waiter is None else self._client.queues().standing(waiter)
 
     async def __aenter__(self) -> "Lease":
         """Take, and wait for the tokens if necessary; or raise."""
-        if self._wait.waiter is not None:
+        wait = self._wait
+        if wait.waiter is not None:
             raise RuntimeError("a lease can be entered only once; call acquire() again")
         self._check_entry()
-        check_wait(self._wait.options.max_wait_s, self._wait.options.priority)
+        max_wait_s, priority, options = wait.options
+        check_wait(max_wait_s, priority)
+        # The caller's dictionary may change while the request waits.
+        self._consume = self._consume.copy()
         queues, now_s = self._client.queues(), self._client.monotonic_s()
-        self._wait.waiter = waiter = self._new_waiter(queues, now_s)
+        wakeup: runtime.Wakeup = runtime.Wakeup()
+        wait.waiter = waiter = queues.waiter(wakeup, priority, now_s, now_s + max_wait_s)
+        waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
         try:
-            await self._take_in_turn(queues, waiter)
+            await self._take_in_turn(queues, waiter, wakeup)
         except BaseException:
             queues.leave(waiter)
             raise
         queues.admitted(waiter, self._supply)
         if waiter.bucket is not None:
-            self._wait.waited_s = self._client.monotonic_s() - now_s
+            wait.waited_s = self._client.monotonic_s() - now_s
         return self
 
-    def _new_waiter(self, queues: WaitingQueues, now_s: float) -> Waiter:
-        max_wait_s, priority, queue = self._wait.options
-        waiter = queues.waiter(runtime.Wakeup(), priority, now_s, now_s + max_wait_s)
-        waiter.flow, waiter.weight = queue.flow_of(self._bucket[0]), queue.weight_of(self._bucket[0])
-        return waiter
-
-    async def _take_in_turn(self, queues: WaitingQueues, waiter: Waiter) -> None:
+    async def _take_in_turn(self, queues: WaitingQueues, waiter: Waiter, wakeup: runtime.Wakeup) -> None:
         """Take now if no request waits for the same buckets, and wait as often as a bucket refuses.
 
         Raises:
@@ -101,11 +104,14 @@ class WaitingLease(Lease):
             if bucket is not None:
                 if waiter.queue is None or waiter.queue.bucket != bucket:
                     self._join(queues, waiter, bucket)
-                await self._wait_for_turn(queues, waiter)
-                if len(queues) > 1:
-                    bucket = await self._occupied(queues, waiter)
-                    if bucket is not None:
-                        continue
+                while (wait_s := self._turn_in(queues, waiter)) > 0:
+                    try:
+                        await wakeup.wait(wait_s)
+                    finally:
+                        wakeup.end()
+                bucket = await self._occupied(queues, waiter) if len(queues) > 1 else None
+                if bucket is not None:
+                    continue
             try:
                 await super().__aenter__()
             except AmountExceedsCapacityError:
@@ -126,34 +132,33 @@ class WaitingLease(Lease):
         if bucket is None:
             raise error
         self._wait.refusal = error
-        if not self._wait.parts and (bucket != self._bucket or len(self._requests()) > 1):
-            # The chain was just read by the take.
-            self._wait.parts = await self._find_parts()
-        shown = Shown(self._supply(bucket), error.retry_after_seconds)
-        self._join(queues, waiter, bucket, shown)
+        if not self._wait.parts and not (self._is_single and bucket == self._bucket):
+            # The take has just read the chain.
+            await self._find_parts()
+        self._join(queues, waiter, bucket, Shown(self._supply(bucket), error.retry_after_seconds))
         return bucket
 
     def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: Shown | None = None) -> None:
         standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options.queue, shown)
         if waiter.queue is None:
-            raise self._rejected(waiter, standing, self._wait.refusal if shown is not None else None)
+            raise self._rejected(waiter, standing, None if shown is None else self._wait.refusal)
 
-    async def _wait_for_turn(self, queues: WaitingQueues, waiter: Waiter) -> None:
-        wakeup = waiter.wakeup
-        assert isinstance(wakeup, runtime.Wakeup), "it was made for this lease"
-        while True:
-            wait_s = queues.turn_in(waiter)
-            if wait_s is None:
-                standing = queues.standing(waiter) or Standing(1, 0.0)
-                raise self._rejected(waiter, standing, None)
-            if wait_s <= 0:
-                return
-            await wakeup.wait(wait_s)
+    def _turn_in(self, queues: WaitingQueues, waiter: Waiter) -> float:
+        """Return the seconds that the request waits before it looks again, 0 if it is its turn.
+
+        Raises:
+            RateLimitExceeded: The wait has ended.
+        """
+        wait_s = queues.turn_in(waiter)
+        if wait_s is None:
+            raise self._rejected(waiter, queues.standing(waiter) or Standing(1, 0.0), None)
+        return wait_s
 
     def _rejected(self, waiter: Waiter, standing: Standing, refusal: RateLimitExceeded | None) -> RateLimitExceeded:
         """Return the error of a request that cannot wait, or has waited in vain, without a call."""
         if refusal is None:
-            found = [status for part in self._wait.parts for status in self._client.levels.cached_statuses(part)]
+            parts, levels = self._wait.parts or [self._request(self._consume)], self._client.levels
+            found = [status for part in parts for status in levels.cached_statuses(part)]
             known = () if self._wait.refusal is None else self._wait.refusal.statuses
             refusal = RateLimitExceeded(found or known)
         waited_s = max(0.0, self._client.monotonic_s() - waiter.since_s)
@@ -176,20 +181,22 @@ class WaitingLease(Lease):
             ValidationError: The request can never be admitted.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
         """
-        try:
-            self._wait.parts = await self._find_parts()
-        except RateLimiterUnavailable:
-            # The take finds out whether the request is allowed without limiting.
-            return None
+        client = self._client
+        if self._is_single and self._own is None and client.caches.is_alone(self._bucket, client.now()[0]):
+            if not queues.goes_before(self._bucket, waiter):
+                return None
+            await self._check_amounts([self._request(self._consume)])
+            return self._bucket
+        await self._find_parts()
         for part in self._wait.parts:
             if queues.goes_before(part.bucket, waiter):
-                await self._check_amounts()
+                await self._check_amounts(self._wait.parts)
                 return part.bucket
         return None
 
-    async def _check_amounts(self) -> None:
+    async def _check_amounts(self, parts: Sequence[AcquireRequest]) -> None:
         """Refuse a request that can never be admitted before it waits, if the limits are cached."""
-        for part in self._wait.parts:
+        for part in parts:
             terms = self._client.resolver.known_terms(part.bucket, part.own)
             if terms is not None:
                 try:
@@ -197,13 +204,11 @@ class WaitingLease(Lease):
                 except AmountExceedsCapacityError as error:
                     raise await cascade.never_admitted(self._client, self._requests(), error) from None
 
-    async def _find_parts(self) -> Sequence[AcquireRequest]:
-        """Return the requests to all buckets that may refuse this one."""
-        requests = self._requests()
-        client = self._client
-        if len(requests) == 1 and self._own is None and client.caches.is_alone(self._bucket, client.now()[0]):
-            return requests
-        return await cascade.limited_parts(client, requests)
+    async def _find_parts(self) -> None:
+        """Find the requests to all buckets that may refuse this one."""
+        # Without the store, the take finds out whether the request is allowed without limiting.
+        with suppress(RateLimiterUnavailable):
+            self._wait.parts = await cascade.limited_parts(self._client, self._requests())
 
     def _requests(self) -> Sequence[AcquireRequest]:
         return [self._request(self._consume)]
@@ -214,6 +219,7 @@ class SeveralWaitingLease(WaitingLease, SeveralLease):
 
     __slots__ = ()
 
+    _is_single = False
     _asked: Sequence[Also]
 
     def _requests(self) -> Sequence[AcquireRequest]:
