@@ -168,8 +168,12 @@ def exceeds_capacity(supply: Supply, own: Demand) -> bool:
 
 def cost_of(supply: Supply, own: Demand) -> float:
     """Return what a request costs its flow: the largest part of a capacity that it takes."""
-    parts = [amount * 1000 / supply[name].capacity for name, amount in own.items() if name in supply]
-    return max(_LEAST_COST, *parts) if parts else 1.0
+    largest = _LEAST_COST if supply else 1.0
+    for name, amount in own.items():
+        limit = supply.get(name)
+        if limit is not None:
+            largest = max(largest, amount * 1000 / limit.capacity)
+    return largest
 
 
 class Standing(NamedTuple):

@@ -5,7 +5,7 @@ queue asks the store, when its tokens are expected. So each admission costs one 
 ``caches.waiting`` decides whose turn it is, and ``core.waiting`` in which order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from zae_limiter.caches.request import AcquireRequest
 from zae_limiter.caches.waiting import Shown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, primary_bucket
 
 
@@ -69,7 +70,7 @@ class WaitingLease(Lease):
         waiter = self._wait.waiter
         return None if waiter is None else self._client.queues().standing(waiter)
 
-    async def __aenter__(self) -> "Lease":
+    def __aenter__(self) -> Coroutine[object, object, "Lease"]:
         """Take, and wait for the tokens if necessary; or raise."""
         wait = self._wait
         if wait.waiter is not None:
@@ -79,48 +80,46 @@ class WaitingLease(Lease):
         check_wait(max_wait_s, priority)
         # The caller's dictionary may change while the request waits.
         self._consume = self._consume.copy()
-        queues, now_s = self._client.queues(), self._client.monotonic_s()
+        now_s = self._client.monotonic_s()
         wakeup: runtime.Wakeup = runtime.Wakeup()
-        wait.waiter = waiter = queues.waiter(wakeup, priority, now_s, now_s + max_wait_s)
+        wait.waiter = waiter = self._client.queues().waiter(wakeup, priority, now_s, now_s + max_wait_s)
         waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
-        try:
-            await self._take_in_turn(queues, waiter, wakeup)
-        except BaseException:
-            queues.leave(waiter)
-            raise
-        queues.admitted(waiter, self._supply)
-        if waiter.bucket is not None:
-            wait.waited_s = self._client.monotonic_s() - now_s
-        return self
+        # Not awaited here: each frame would be kept while the request waits.
+        return self._take_in_turn(waiter, wakeup)
 
-    async def _take_in_turn(self, queues: WaitingQueues, waiter: Waiter, wakeup: runtime.Wakeup) -> None:
+    async def _take_in_turn(self, waiter: Waiter, wakeup: runtime.Wakeup) -> "Lease":
         """Take now if no request waits for the same buckets, and wait as often as a bucket refuses.
 
         Raises:
             RateLimitExceeded: The wait cannot end in time, or has ended.
         """
-        bucket = await self._occupied(queues, waiter) if queues else None
-        while True:
-            if bucket is not None:
-                if waiter.queue is None or waiter.queue.bucket != bucket:
-                    self._join(queues, waiter, bucket)
-                while (wait_s := self._turn_in(queues, waiter)) > 0:
-                    try:
-                        await wakeup.wait(wait_s)
-                    finally:
-                        wakeup.end()
-                bucket = await self._occupied(queues, waiter) if len(queues) > 1 else None
+        queues = self._client.queues()
+        try:
+            bucket = await self._occupied(queues, waiter) if queues else None
+            while True:
                 if bucket is not None:
-                    continue
-            try:
-                await super().__aenter__()
-            except AmountExceedsCapacityError:
-                raise
-            except RateLimitExceeded as error:
-                bucket = await self._refused(queues, waiter, error)
-                self._taken = None
-            else:
-                return
+                    self._join(queues, waiter, bucket)
+                    while (wait_s := self._turn_in(queues, waiter)) > 0:
+                        try:
+                            await wakeup.wait(wait_s)
+                        finally:
+                            wakeup.end()
+                    bucket = await self._occupied(queues, waiter) if len(queues) > 1 else None
+                    if bucket is not None:
+                        continue
+                try:
+                    await super().__aenter__()
+                    break
+                except RateLimitExceeded as error:
+                    bucket = await self._refused(queues, waiter, error)
+                    self._taken = None
+        except BaseException:
+            queues.leave(waiter)
+            raise
+        queues.admitted(waiter, self._supply)
+        if waiter.bucket is not None:
+            self._wait.waited_s = self._client.monotonic_s() - waiter.since_s
+        return self
 
     async def _refused(self, queues: WaitingQueues, waiter: Waiter, error: RateLimitExceeded) -> BucketId:
         """Wait for the bucket that has refused the request, and return it.
@@ -129,7 +128,7 @@ class WaitingLease(Lease):
             RateLimitExceeded: The wait cannot end in time.
         """
         bucket = primary_bucket(error.statuses)
-        if bucket is None:
+        if error.never or bucket is None:
             raise error
         self._wait.refusal = error
         if not self._wait.parts and not (self._is_single and bucket == self._bucket):
@@ -139,6 +138,8 @@ class WaitingLease(Lease):
         return bucket
 
     def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: Shown | None = None) -> None:
+        if shown is None and waiter.queue is not None and waiter.queue.bucket == bucket:
+            return
         standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options.queue, shown)
         if waiter.queue is None:
             raise self._rejected(waiter, standing, None if shown is None else self._wait.refusal)
@@ -181,28 +182,31 @@ class WaitingLease(Lease):
             ValidationError: The request can never be admitted.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
         """
-        client = self._client
-        if self._is_single and self._own is None and client.caches.is_alone(self._bucket, client.now()[0]):
+        known = self._client.caches.limits(self._bucket) if self._is_single and self._own is None else None
+        if known is not None and known.links is None and known.is_fresh(self._client.now()[0]):
+            # The bucket of the entity is the only one.
             if not queues.goes_before(self._bucket, waiter):
                 return None
-            await self._check_amounts([self._request(self._consume)])
+            if known.terms is not None:
+                await self._check_amounts(self._requests(), known.terms)
             return self._bucket
         await self._find_parts()
         for part in self._wait.parts:
             if queues.goes_before(part.bucket, waiter):
-                await self._check_amounts(self._wait.parts)
+                for one in self._wait.parts:
+                    terms = self._client.resolver.known_terms(one.bucket, one.own)
+                    if terms is not None:
+                        await self._check_amounts([one], terms)
                 return part.bucket
         return None
 
-    async def _check_amounts(self, parts: Sequence[AcquireRequest]) -> None:
-        """Refuse a request that can never be admitted before it waits, if the limits are cached."""
-        for part in parts:
-            terms = self._client.resolver.known_terms(part.bucket, part.own)
-            if terms is not None:
-                try:
-                    part.amounts(terms)
-                except AmountExceedsCapacityError as error:
-                    raise await cascade.never_admitted(self._client, self._requests(), error) from None
+    async def _check_amounts(self, parts: Sequence[AcquireRequest], terms: EffectiveLimits) -> None:
+        """Refuse a request that can never be admitted before it waits."""
+        try:
+            for part in parts:
+                part.amounts(terms)
+        except AmountExceedsCapacityError as error:
+            raise await cascade.never_admitted(self._client, self._requests(), error) from None
 
     async def _find_parts(self) -> None:
         """Find the requests to all buckets that may refuse this one."""
