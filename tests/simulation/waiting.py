@@ -43,10 +43,6 @@ _LIVELY_S = 0.0537
 """No multiple of any wait, so that a request is not looked at just before it asks, twice in a row."""
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
 @dataclass
 class Call:
     """One request, and what became of it."""
@@ -232,7 +228,7 @@ class Run:
             call.lease = lease if waits else None
             with suppress(KeyError):
                 async with lease:
-                    if occupied and lease._wait.waiter.bucket is None:
+                    if occupied and lease._wait.waiter.waited_for is None:
                         self.watched.fail("order: request", number, "did not wait behind others")
                     self._admitted(call, waits=waits)
                     await asyncio.sleep(held_s)
@@ -248,7 +244,7 @@ class Run:
         call.outcome = "admitted"
         call.ended_s = asyncio.get_running_loop().time()
         self.watched.tally["admitted" if waits else "admitted at once"] += 1
-        if not waits or call.lease._wait.waiter.bucket is None:
+        if not waits or call.lease._wait.waiter.waited_for is None:
             # It was in flight when the first request began to wait.
             self.watched.tally["changes"] += len(self.queues) if waits else 0
             return
@@ -257,7 +253,7 @@ class Run:
             self.watched.fail("forgotten: request", call.number, "was admitted after its patience")
         for other in self.watched.calls:
             waiter = None if other.lease is None or other.outcome else other.lease._wait.waiter
-            if waiter is None or waiter.queue is None or waiter.bucket != call.lease._wait.waiter.bucket:
+            if waiter is None or waiter.queue is None or waiter.waited_for != call.lease._wait.waiter.waited_for:
                 continue
             admitted = call.lease._wait.waiter.number
             # One that has joined the queue since the request asked is too late.

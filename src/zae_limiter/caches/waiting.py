@@ -31,22 +31,23 @@ class Wakes(Protocol):
 class Waiter(WaitingRequest):
     """A request that waits, or is about to. ``queue`` is the queue that it waits in, None if there is none.
 
+    ``waited_for`` is the bucket that it waits for or has waited for last, None if it never did.
     ``yields`` is True while it may leave its turn to requests that wait longer for another of its buckets.
     """
 
-    __slots__ = ("bucket", "queue", "wakeup", "yields")
+    __slots__ = ("queue", "waited_for", "wakeup", "yields")
 
     def __init__(
         self, number: int, priority: int, since_s: float, until_s: float, consume: Demand, wakeup: Wakes
     ) -> None:
         super().__init__(number, priority, since_s, until_s, consume)
         self.wakeup = wakeup
-        self.bucket: BucketId | None = None
+        self.waited_for: BucketId | None = None
         self.queue: BucketQueue | None = None
         self.yields = True
 
 
-class Shown(NamedTuple):
+class SupplyShown(NamedTuple):
     """What the rejection of a request has shown of the bucket: its supply, and the seconds until it may be admitted."""
 
     supply: Supply
@@ -57,18 +58,18 @@ class BucketQueue:
     """The requests that wait for one bucket.
 
     ``asking`` asks the store, since ``since_s``; None if no request does. Then the first is due at ``since_s``.
-    ``changed`` is True if the bucket has changed since a request asked, and ``stale`` if it has since ``supply`` was
-    seen. ``ready`` is the request that was rejected last, and when it is admitted.
+    ``has_changed`` is True if the bucket has changed since a request asked, and ``stale`` if it has changed since
+    ``supply`` was seen. ``ready`` is the request that was rejected last, and when it is admitted.
     """
 
-    __slots__ = ("asking", "bucket", "changed", "line", "ready", "since_s", "stale", "supply")
+    __slots__ = ("asking", "bucket", "has_changed", "line", "ready", "since_s", "stale", "supply")
 
     def __init__(self, bucket: BucketId) -> None:
         self.bucket = bucket
         self.line = WaitingLine()
         self.supply: Supply = {}
         self.asking: Waiter | None = None
-        self.changed = self.stale = False
+        self.has_changed = self.stale = False
         self.ready: tuple[WaitingRequest, float] | None = None
         self.since_s = 0.0
 
@@ -80,7 +81,7 @@ class BucketQueue:
 
     def ready_in(self, waiter: WaitingRequest, now_s: float) -> float:
         """Return the seconds until the first request is expected to be admitted."""
-        if self.changed:
+        if self.has_changed:
             return 0.0
         if self.ready is not None and self.ready[0] is waiter:
             return max(0.0, self.ready[1] - now_s)
@@ -143,7 +144,7 @@ class WaitingQueues:
             return waiter.queue is None or (waiter.yields and first.precedes(waiter))
 
     def join(
-        self, waiter: Waiter, bucket: BucketId, consume: Demand, options: Queue, shown: Shown | None = None
+        self, waiter: Waiter, bucket: BucketId, consume: Demand, options: Queue, shown: SupplyShown | None = None
     ) -> Standing:
         """Let a request wait for a bucket, and return its standing. Its ``queue`` is None after that if it cannot wait.
 
@@ -163,7 +164,7 @@ class WaitingQueues:
                 self._pass_over_lost(queue, now_s)
                 self._leave(waiter, now_s)
                 waiter.consume = consume
-                waiter.queue, waiter.bucket = queue, bucket
+                waiter.queue, waiter.waited_for = queue, bucket
                 queue.line.join(waiter, cost_of(queue.supply, consume))
                 fits = queue.line.count <= options.max_waiting
             else:
@@ -210,17 +211,17 @@ class WaitingQueues:
     def _takes_turn(self, queue: BucketQueue, waiter: Waiter, now_s: float) -> bool:
         if queue.ready_in(waiter, now_s) > 0 or now_s > waiter.until_s + LATE_S:
             return False
-        queue.asking, queue.since_s, queue.changed, queue.ready = waiter, now_s, False, None
+        queue.asking, queue.since_s, queue.has_changed, queue.ready = waiter, now_s, False, None
         return True
 
     def _rejoined(self, waiter: Waiter) -> BucketQueue:
         """Let a request wait again that was passed over, because its loop or thread did not run."""
-        assert waiter.bucket is not None, "it has waited before"
-        queue = self._queues.get(waiter.bucket)
+        assert waiter.waited_for is not None, "it has waited before"
+        queue = self._queues.get(waiter.waited_for)
         if queue is None:
-            self._queues[waiter.bucket] = queue = BucketQueue(waiter.bucket)
+            self._queues[waiter.waited_for] = queue = BucketQueue(waiter.waited_for)
             # Nothing is known of the bucket, so it asks.
-            queue.changed = queue.stale = True
+            queue.has_changed = queue.stale = True
         waiter.queue = queue
         queue.line.join(waiter, cost_of(queue.supply, waiter.consume))
         return queue
@@ -257,7 +258,7 @@ class WaitingQueues:
             with self._mutex:
                 queue = self._queues.get(bucket)
                 if queue is not None:
-                    queue.changed = queue.stale = True
+                    queue.has_changed = queue.stale = True
                     self._wake_first(queue, self._now_s())
 
     def changed_all(self) -> None:
@@ -284,7 +285,7 @@ class WaitingQueues:
         waiter.queue = None
         if queue.asking is waiter and queue.stale:
             # It has not shown the bucket as it is since the change, so the next request asks.
-            queue.changed = True
+            queue.has_changed = True
         self._end_turn(queue, waiter)
         # What was computed for the first request depends on those that were admitted since.
         queue.ready = None

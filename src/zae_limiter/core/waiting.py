@@ -27,9 +27,9 @@ _TICK_S = 0.001
 class Queue:
     """How many requests of a limiter may wait for one bucket, and in which order.
 
-    Requests of a higher priority go first. Those of equal priority are fair to their entities, if ``fair_by`` is
-    ``entity``: each entity gets its turn, in proportion to its weight in ``weights``, 1 if it has none. If ``fair_by``
-    is None, the request that came first goes first.
+    Requests of a higher priority go first. If ``fair_by`` is ``entity``, entities with the same priority take turns, in
+    proportion to their weights in ``weights``. An entity without a weight has 1. If ``fair_by`` is None, the request
+    that came first goes first.
 
     Raises:
         ValidationError: A value is invalid.
@@ -65,7 +65,7 @@ def check_queue(value: object) -> Queue:
     """Require a queue.
 
     Raises:
-        ValidationError: The value is none.
+        ValidationError: The value is something else.
     """
     if not isinstance(value, Queue):
         raise ValidationError("queue", value, "must be a Queue(max_waiting, fair_by, weights)")

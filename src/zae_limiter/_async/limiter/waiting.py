@@ -15,7 +15,7 @@ from zae_limiter._async.limiter.lease import BatchedLease, DirectLease, Lease
 from zae_limiter._async.limiter.lease_also import BatchedSeveralLease, DirectSeveralLease, SeveralLease
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import AcquireRequest
-from zae_limiter.caches.waiting import Shown, Waiter, WaitingQueues
+from zae_limiter.caches.waiting import SupplyShown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.view import EffectiveLimits
@@ -33,14 +33,15 @@ class WaitOptions(NamedTuple):
 class _Wait:
     """How a lease waits: its place in the queues, None before it is entered, and how long it has waited.
 
-    ``parts`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last rejection.
+    ``bucket_requests`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last
+    rejection.
     """
 
-    __slots__ = ("options", "parts", "refusal", "waited_s", "waiter")
+    __slots__ = ("bucket_requests", "options", "refusal", "waited_s", "waiter")
 
     def __init__(self, options: WaitOptions) -> None:
         self.options = options
-        self.parts: Sequence[AcquireRequest] = ()
+        self.bucket_requests: Sequence[AcquireRequest] = ()
         self.refusal: RateLimitExceeded | None = None
         self.waited_s = 0.0
         self.waiter: Waiter | None = None
@@ -117,7 +118,7 @@ class WaitingLease(Lease):
             queues.leave(waiter)
             raise
         queues.admitted(waiter, self._supply)
-        if waiter.bucket is not None:
+        if waiter.waited_for is not None:
             self._wait.waited_s = self._client.monotonic_s() - waiter.since_s
         return self
 
@@ -131,13 +132,13 @@ class WaitingLease(Lease):
         if error.never or bucket is None:
             raise error
         self._wait.refusal = error
-        if not self._wait.parts and not (self._is_single and bucket == self._bucket):
+        if not self._wait.bucket_requests and not (self._is_single and bucket == self._bucket):
             # The take has just read the chain.
             await self._find_parts()
-        self._join(queues, waiter, bucket, Shown(self._supply(bucket), error.retry_after_seconds))
+        self._join(queues, waiter, bucket, SupplyShown(self._supply(bucket), error.retry_after_seconds))
         return bucket
 
-    def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: Shown | None = None) -> None:
+    def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: SupplyShown | None = None) -> None:
         if shown is None and waiter.queue is not None and waiter.queue.bucket == bucket:
             return
         standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options.queue, shown)
@@ -158,7 +159,7 @@ class WaitingLease(Lease):
     def _rejected(self, waiter: Waiter, standing: Standing, refusal: RateLimitExceeded | None) -> RateLimitExceeded:
         """Return the error of a request that cannot wait, or has waited in vain, without a call."""
         if refusal is None:
-            parts, levels = self._wait.parts or [self._request(self._consume)], self._client.levels
+            parts, levels = self._wait.bucket_requests or [self._request(self._consume)], self._client.levels
             found = [status for part in parts for status in levels.cached_statuses(part)]
             known = () if self._wait.refusal is None else self._wait.refusal.statuses
             refusal = RateLimitExceeded(found or known)
@@ -170,7 +171,7 @@ class WaitingLease(Lease):
 
     def _demand_of(self, bucket: BucketId) -> Demand:
         """Return what the request takes from a bucket."""
-        for part in self._wait.parts:
+        for part in self._wait.bucket_requests:
             if part.bucket == bucket:
                 return part.consume
         return self._consume
@@ -191,9 +192,9 @@ class WaitingLease(Lease):
                 await self._check_amounts(self._requests(), known.terms)
             return self._bucket
         await self._find_parts()
-        for part in self._wait.parts:
+        for part in self._wait.bucket_requests:
             if queues.goes_before(part.bucket, waiter):
-                for one in self._wait.parts:
+                for one in self._wait.bucket_requests:
                     terms = self._client.resolver.known_terms(one.bucket, one.own)
                     if terms is not None:
                         await self._check_amounts([one], terms)
@@ -212,7 +213,7 @@ class WaitingLease(Lease):
         """Find the requests to all buckets that may refuse this one."""
         # Without the store, the take finds out whether the request is allowed without limiting.
         with suppress(RateLimiterUnavailable):
-            self._wait.parts = await cascade.limited_parts(self._client, self._requests())
+            self._wait.bucket_requests = await cascade.limited_parts(self._client, self._requests())
 
     def _requests(self) -> Sequence[AcquireRequest]:
         return [self._request(self._consume)]

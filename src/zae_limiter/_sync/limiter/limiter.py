@@ -135,12 +135,11 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
             also: Other entities and resources to take from, all or none. ``lease.also`` has a part for each of them.
                 ``limits`` does not apply to them.
             max_wait: Wait at most this many seconds for the tokens, behind requests of this process that wait for the
-                same bucket. None rejects immediately, as 0 does, but goes before those that wait.
+                same bucket. None rejects immediately.
             priority: Requests of a higher priority go first among those that wait.
 
         Raises:
-            RateLimitExceeded: A limit lacks the tokens, and the wait cannot end in time or has ended. Like all of
-                these, it is raised on entering.
+            RateLimitExceeded: A limit lacks the tokens, and no wait helps in time. All of these are raised on entering.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
             AmountExceedsCapacityError: An amount exceeds a capacity, so the request can never be admitted.
             ValidationError: A name, an amount or a limit is invalid.
