@@ -33,7 +33,8 @@ class WaitOptions(NamedTuple):
 class _Wait:
     """How a lease waits: its place in the queues, None before it is entered, and how long it has waited.
 
-    ``bucket_requests`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last rejection.
+    ``bucket_requests`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last
+    rejection.
     """
 
     __slots__ = ("bucket_requests", "options", "refusal", "waited_s", "waiter")
