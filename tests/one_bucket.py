@@ -19,13 +19,12 @@ from zae_limiter.core.acquire import (
     Resolve,
     Take,
     amounts_of,
-    limit_levels,
     next_step,
-    statuses,
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.config import Resolution
+from zae_limiter.core.levels import limit_levels, statuses
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.core.status import LimitStatus

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ZAELimiterError,
     )
     from zae_limiter.core.limit import Limit, LimitName
+    from zae_limiter.core.money import consume_from_usage, money, usd
     from zae_limiter.core.names import ALL_RESOURCES
     from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
@@ -94,6 +95,7 @@ _MODULES = {
     "ResolvedLimits": "core.config",
     **dict.fromkeys(("Entity", "EntityBlock"), "core.entity"),
     **dict.fromkeys(("Limit", "LimitName"), "core.limit"),
+    **dict.fromkeys(("consume_from_usage", "money", "usd"), "core.money"),
     "ALL_RESOURCES": "core.names",
     "Namespace": "core.namespace",
     **dict.fromkeys(
@@ -222,9 +224,12 @@ __all__ = [
     "VersionMismatchError",
     "ZAELimiterError",
     "__version__",
+    "consume_from_usage",
     "format_usage_snapshots",
     "limited",
+    "money",
     "renew_clients",
+    "usd",
 ]
 
 if not TYPE_CHECKING:

@@ -28,7 +28,6 @@ from zae_limiter.core.acquire import (
     GUESSES,
     HALVINGS,
     Create,
-    LimitLevel,
     Look,
     Progress,
     Rebase,
@@ -37,11 +36,10 @@ from zae_limiter.core.acquire import (
     Take,
     amounts_of,
     is_known_short,
-    limit_levels,
-    statuses,
 )
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import AmountExceedsCapacityError, ValidationError
+from zae_limiter.core.levels import LimitLevel, limit_levels, statuses
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Refused
 from zae_limiter.core.view import Pace

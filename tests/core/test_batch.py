@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.one_bucket import NOON, at, created, own, stored, view, with_balances
-from zae_limiter.core.acquire import LimitLevel
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
 from zae_limiter.core.bucket import Baseline
+from zae_limiter.core.levels import LimitLevel
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.multi_shard import Combined
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
 from tests.one_bucket import NOON, apply, at, stored, without_birth
-from zae_limiter.core.acquire import GUESSES, Take
+from zae_limiter.core.acquire import GUESSES
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Add, Reset, Settlement, Settling
 from zae_limiter.core.limit import Limit
@@ -59,7 +59,7 @@ def taken_across(items: Items, milli: Mapping[str, int], now: TimeBounds, refusa
     written = take_across(views, amounts, now, refusals)
     if written is None:
         return None
-    takes = {shard: bucket_writes.take(views[shard], Take(bounds, None, ()), 1) for shard, bounds in written.items()}
+    takes = {shard: bucket_writes.take(views[shard], taking, 1) for shard, taking in written.items()}
     return {**items, **{shard: applied(write, items[shard]) for shard, write in takes.items()}}
 
 
@@ -218,7 +218,7 @@ class TestTake:
         written = take_across(looks(with_rpm(1_000, 3_000)), [(0, 1_000)], at(NOON), refusals)
 
         assert written is not None
-        assert shares == {shard: bounds[0][1] for shard, bounds in written.items()}
+        assert shares == {shard: taking.bounds[0][1] for shard, taking in written.items()}
 
     @pytest.mark.parametrize(("refusals", "least"), [(GUESSES - 1, 3_500), (GUESSES, 2_250)])
     def test_often_refused_request_discards_half_of_the_rest_and_never_all(self, refusals: int, least: int) -> None:
@@ -226,7 +226,7 @@ class TestTake:
         views = looks(with_rpm(4_000, -9_000))
         written = take_across(views, [(0, 1_000)], at(NOON), refusals)
         assert written is not None
-        write = bucket_writes.take(views[0], Take(written[0], None, ()), 1)
+        write = bucket_writes.take(views[0], written[0], 1)
 
         assert least - 1_000 == applied(write, with_rpm(least, 0)[0])["b_rpm_tk"]
         assert isinstance(apply(write, with_rpm(least - 1, 0)[0]), Refused)
@@ -241,9 +241,9 @@ class TestTake:
         for seen in views.values():
             seen.pace = Pace((400.0, 900.0), 3.0, 500.0)
         written = take_across(views, list(enumerate(wants)), now, refusals)
-        for shard, bounds in (written or {}).items():
-            after = applied(bucket_writes.take(views[shard], Take(bounds, None, ()), 1), items[shard])
-            for position, taken, *_ in bounds:
+        for shard, taking in (written or {}).items():
+            after = applied(bucket_writes.take(views[shard], taking, 1), items[shard])
+            for position, taken, *_ in taking.bounds:
                 name = NAMES[position]
                 assert 0 <= level(after, name, now[0]) <= level(items[shard], name, now[0]) - taken
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.one_bucket import NOON, OWNER, at, stored
-from zae_limiter.core.acquire import held_statuses, held_statuses_of, limit_levels, requested_amounts, statuses
+from zae_limiter.core.acquire import requested_amounts
+from zae_limiter.core.levels import held_statuses, held_statuses_of, limit_levels, statuses
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import bucket_writes

@@ -4,9 +4,9 @@ from math import inf, nan
 
 import pytest
 
-from zae_limiter.core.acquire import LimitLevel
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.levels import LimitLevel
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.waiting import (

@@ -182,7 +182,7 @@ class Planner:
         written = take_across(views, amounts, now, order.effort)
         if written is None:
             return None
-        writes = [(k, self._rules.take(views[k], Take(bounds, None, ()), nonce)) for k, bounds in written.items()]
+        writes = [(k, self._rules.take(views[k], taking, nonce)) for k, taking in written.items()]
         return self._plan("take across", writes, order, takes=True, token=True)
 
     def _settle(self, order: Order, view: BucketView | None, now: TimeBounds, marks: Marks, again: bool) -> Decision:

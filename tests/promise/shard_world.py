@@ -99,8 +99,8 @@ class ShardWorld:
         written = take_across(views, amounts, self._moment(client), next(self._nonces) % 2)
         if written is not None:
             writes = [
-                (shard, bucket_writes.take(views[shard], Take(bounds, None, ()), next(self._nonces)))
-                for shard, bounds in written.items()
+                (shard, bucket_writes.take(views[shard], taking, next(self._nonces)))
+                for shard, taking in written.items()
             ]
             takes = {client.terms.limits[position].name: milli for position, milli in amounts}
             self._send(client, writes, Use("take", takes=takes))

@@ -21,14 +21,13 @@ from zae_limiter.core.acquire import (
     Resolve,
     Take,
     amounts_of,
-    limit_levels,
     next_step,
-    statuses,
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.config import Resolution
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.levels import limit_levels, statuses
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import EffectiveLimits, effective_limits, own_effective_limits
 from zae_limiter.schema import bucket_writes

@@ -41,6 +41,7 @@ FOUND = {
     ),
     "a debit charged again because a credit failed": _run(845, None, 59),
     "limits across resources that a cold client does not know": plan_of(244).reduced(None, 7),
+    "a crowd in which half the requests name an unknown limit": plan_of(2001022).reduced(2, 3135),
 }
 """Runs that once found a bug of the limiter or of a check, by what was wrong."""
 

@@ -46,7 +46,24 @@ def answered(error: BaseException, ask: Ask | None = None) -> tuple[Refusal, dic
     return refusal, headers, body
 
 
+SLOTS = Limit.concurrent("slots", 20)
+NONE_FREE = LimitStatus("key-1", "gpt-4", "slots", SLOTS, 0, 1, True, 44.0, exact=False, in_use=20)
+
+
 class TestRejection:
+    def test_rejection_for_lack_of_slots_says_how_many_are_in_use(self):
+        """It is retried after a second, although the hold lasts longer."""
+        refusal, headers, body = answered(RateLimitExceeded([NONE_FREE, PASSED]))
+
+        slots, tpm = body["limits"]
+        assert ("1", "1000", 1.0) == (headers["retry-after"], headers["retry-after-ms"], body["retry_after_seconds"])
+        assert (20, 60, False, 44.0) == tuple(
+            slots[name] for name in ("in_use", "hold_seconds", "exact", "retry_after_seconds")
+        )
+        assert not {"in_use", "hold_seconds", "exact"} & tpm.keys()
+        assert "Limit 'slots': 0 available and 20 in use, 1 requested. Retry after 1.000 s." == body["detail"]
+        assert 429 == refusal.status
+
     def test_exceeded_limit_is_answered_with_429_and_the_problem_type_of_the_draft(self):
         """``violated-policies`` has the names of the policies that lack tokens."""
         refusal, _, body = answered(RateLimitExceeded([SHORT, PASSED]))

@@ -193,6 +193,7 @@ class LateRateLimiter(RateLimiter):
         on_error: Any = GIVE_BACK,
         durable: Any = False,
         also: Any = None,
+        on_lost: Any = None,
         max_wait: Any = None,
         priority: Any = 0,
     ) -> Lease:
@@ -203,14 +204,15 @@ class LateRateLimiter(RateLimiter):
                 yet.
         """
         if hasattr(self, "_client"):
-            options = on_unavailable, on_error, durable, also, max_wait, priority
+            options = on_unavailable, on_error, durable, also, on_lost, max_wait, priority
             return super().acquire(entity_id, resource, consume, limits, *options)
         if max_wait is not None:
             reason = "needs an open repository: use Repository.open or Repository.connect"
             raise ValidationError("max_wait", max_wait, reason)
         if also:
             raise ValidationError("also", also, "needs an open repository: use Repository.open or Repository.connect")
-        return LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
+        lease = LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
+        return lease if on_lost is None else lease.report_loss_to(on_lost)
 
 
 class UnavailableClient(BatchedClient):

@@ -7,6 +7,7 @@ reached the server. After a single write whose response was lost, the caller dec
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -151,8 +152,10 @@ class DynamoTable:
         server: ServerClock,
         patience: Patience,
         meter: CallMeter | None = None,
+        connect: Callable[[], TransportPort] | None = None,
     ) -> None:
         self._name = table_name
+        self._connect = connect
         self._caller: TransportPort = caller
         self._patience = patience
         self._monotonic_s = patience.clock.monotonic_s
@@ -162,6 +165,12 @@ class DynamoTable:
         self.now: Callable[[], TimeBounds] = server.now
         self._probe = TimeProbe(caller, self._calls.get(version_item.key(), consistent=False), server, patience.clock)
         self.server_time = self._probe
+
+    def for_thread(self) -> "DynamoTable":
+        """Return the same table with connections of its own, because connections belong to one loop."""
+        if self._connect is None:
+            return self
+        return DynamoTable(self._name, self._connect(), self._server, self._patience, self._meter)
 
     async def get(self, key: Key, *, consistent: bool = False, until_s: float | None = None) -> Item | None:
         """Return the item, None if it does not exist."""
@@ -461,8 +470,8 @@ async def open_table(
     place = EndpointOptions(location.name, location.region, location.endpoint_url, deadline_s / 2)
     account = await _account(place, session, deadline_s * ADMIN_FACTOR)
     server = ServerClock(clock)
-    transport = choose_transport(account, clock, server)
-    return DynamoTable(location.name, transport, server, Patience(clock, deadline_s, random.random), meter)
+    connect = partial(choose_transport, account, clock, server)
+    return DynamoTable(location.name, connect(), server, Patience(clock, deadline_s, random.random), meter, connect)
 
 
 async def _account(place: EndpointOptions, session: Any, within_s: float) -> Account:

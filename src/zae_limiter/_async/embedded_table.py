@@ -200,6 +200,10 @@ class EmbeddedTable:
                 return await runtime.in_thread(self._table.size)
         return await self._read_when_free(lambda _: self._table.size(), None)
 
+    def for_thread(self) -> "EmbeddedTable":
+        """Return this table: its calls never wait for a loop."""
+        return self
+
     async def close(self) -> None:
         """Release everything; no other call may follow."""
         if self._table.upkeep_waits:

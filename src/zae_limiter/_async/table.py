@@ -106,5 +106,8 @@ class Table(Protocol):
     async def size(self) -> TableSize | None:
         """Return the size of the table, None for DynamoDB."""
 
+    def for_thread(self) -> "Table":
+        """Return the same table for calls from another thread with a loop of its own, which closes it."""
+
     async def close(self) -> None:
         """Release everything; no other call may follow."""

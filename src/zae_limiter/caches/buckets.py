@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zae_limiter.core.config import Links, Resolution
 from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.slots import SlotTake, SlotView
 from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import NO_LIMITS, EffectiveLimits, View
 from zae_limiter.process import renew_in_copies
@@ -75,12 +76,15 @@ class KnownLimits:
 
 
 class Flight:
-    """A take in flight: the changes of balances of one layout, by position, and its deadline."""
+    """A take in flight: the changes of balances of one layout, by position, the slots it takes, and its deadline."""
 
-    __slots__ = ("changes", "layout", "until_s")
+    __slots__ = ("changes", "layout", "slots", "until_s")
 
-    def __init__(self, layout: object, changes: Sequence[tuple[int, int]], until_s: float) -> None:
+    def __init__(
+        self, layout: object, changes: Sequence[tuple[int, int]], until_s: float, slots: Sequence[SlotTake] = ()
+    ) -> None:
         self.layout = layout
+        self.slots = slots
         self.changes = changes
         self.until_s = until_s
 
@@ -115,11 +119,16 @@ class Remembered:
         if not flights or view is None:
             return view
         layout, balances = view.layout, list(view.numbers)
+        slots: list[SlotTake] = []
         for flight in list(flights):
             # A flight of another layout was decided on other limits: its answer will show the new balances.
             if flight.layout is layout:
+                slots += flight.slots
                 for position, change in flight.changes:
                     balances[position] += change
+        if isinstance(view, SlotView):
+            of_others = SlotView(layout, tuple(balances), view.seen_ms, view.pace, view.cohorts, view.expires_s)
+            return of_others.after(slots)
         return View(layout, tuple(balances), view.seen_ms, view.pace)
 
     def send(self, flight: Flight, lost_before_s: float) -> None:

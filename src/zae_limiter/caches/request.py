@@ -1,23 +1,17 @@
 """Requests for tokens and what comes of them, as values."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from zae_limiter.caches.buckets import BucketId, ChainLink, Remembered
-from zae_limiter.core.acquire import (
-    LevelOfLimit,
-    NextStep,
-    Progress,
-    amounts_of,
-    limit_levels,
-    requested_amounts,
-    statuses,
-)
+from zae_limiter.core.acquire import NextStep, Progress, amounts_of, requested_amounts
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, replace
+from zae_limiter.core.levels import LevelOfLimit, limit_levels, statuses
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.slots import AdmittedSlots, Claim, by_shard, divided, taken_from
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import NO_LIMITS, Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema.bucket_item import BucketView
@@ -162,13 +156,35 @@ class HeldBucket(NamedTuple):
         gave = self.gave(consumed)
         return Charge(self, {name: max(amount, -gave.get(name, 0)) for name, amount in changes.items()})
 
+    def settlements(self, changes: dict[str, int], claims: Sequence[Claim] | None = None) -> list[Settlement]:
+        """Return what changes in tokens, up or down, mean for this bucket: one for each shard that gets slots back.
+
+        ``claims`` are the slots that are given back. If it is None, they are those that the take has claimed.
+        """
+        if not claims and not isinstance(self.admitted, AdmittedSlots):
+            only = self.settlement(changes)
+            return [] if only is None else [only]
+        if claims is None:
+            back = {name: -amount for name, amount in changes.items() if amount < 0}
+            claims = taken_from(self.admitted.claims, back)[0] if isinstance(self.admitted, AdmittedSlots) else ()
+        slots = {limit.name for limit in self.admitted.terms.limits if limit.hold_seconds}
+        rest = self.settlement({name: amount for name, amount in changes.items() if name not in slots})
+        found: list[Settlement] = []
+        for shard, releases in by_shard(claims).items():
+            # The rest is settled with the first shard, in the same write.
+            settlement = rest or Settlement(birth=self.admitted.birth)
+            found.append(replace(settlement, releases=releases, shard=shard))
+            rest = None
+        return [*found, rest] if rest is not None else found
+
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
-        """Return what changes in tokens, up or down, mean for this bucket; None if nothing changes."""
+        """Return what changes in tokens, up or down, mean for a bucket without slots; None if nothing changes."""
         mine = [(name, amount * 1000) for name, amount in changes.items() if amount and name in self.names]
         if not mine:
             return None
-        debits = tuple((name, milli) for name, milli in mine if milli > 0)
-        credits = tuple((name, -milli) for name, milli in mine if milli < 0)
+        # Lists first: a generator costs more than its items here.
+        debits = tuple([(name, milli) for name, milli in mine if milli > 0])
+        credits = tuple([(name, -milli) for name, milli in mine if milli < 0])
         return Settlement(debits, credits, self.admitted.birth)
 
 
@@ -191,10 +207,31 @@ class TakenChain:
 
 
 class Charge(NamedTuple):
-    """A bucket that was taken from, and changes in tokens, up or down, that are settled with it."""
+    """A bucket that was taken from, and changes in tokens, up or down, that are settled with it.
+
+    ``claims`` are the slots that are given back; None for those that the take has claimed.
+    """
 
     held: HeldBucket
     changes: dict[str, int]
+    claims: Sequence[Claim] | None = None
+
+    def settlements(self) -> list[Settlement]:
+        """Return what the bucket is charged and credited: one settlement for each shard that gets slots back."""
+        return self.held.settlements(self.changes, self.claims)
+
+
+def part_of(result: Admitted, consumes: Sequence[Mapping[str, int]]) -> list[Admitted]:
+    """Return the result of each request of a take for all of them: each holds its part of the slots."""
+    if not isinstance(result, AdmittedSlots):
+        return [result] * len(consumes)
+    parts = divided(result.claims, consumes)
+    return [AdmittedSlots(result.terms, result.birth, part) if part else result_without_slots(result) for part in parts]
+
+
+def result_without_slots(result: Admitted) -> Admitted:
+    """Return the result of a take of the same bucket that took no slots."""
+    return Admitted(result.terms, result.birth)
 
 
 class Cascaded(NamedTuple):
@@ -206,6 +243,14 @@ class Cascaded(NamedTuple):
 
     admitted: Admitted
     others: Iterable[HeldBucket]
+
+
+R = TypeVar("R")
+
+
+def with_slots(result: R) -> R | Cascaded:
+    """Return the result of a take, as that of several buckets if it has slots: a lease then looks for them."""
+    return Cascaded(result, ()) if isinstance(result, AdmittedSlots) else result
 
 
 NOTHING_TAKEN = Admitted(NO_LIMITS, None)

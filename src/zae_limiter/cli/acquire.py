@@ -11,7 +11,7 @@ import click
 from zae_limiter.cli._failures import blocked_line, exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._limit_syntax import gather_amounts
-from zae_limiter.cli._options import LimitOptions, also_option, asking_arguments, consume_option, json_option
+from zae_limiter.cli._options import LimitOptions, also_option, consume_option, json_option, limit_arguments
 from zae_limiter.cli._output import (
     Column,
     Grid,
@@ -52,18 +52,19 @@ class TakenLimits:
 
 @dataclass(frozen=True, slots=True)
 class TakenTokens:
-    """What an acquire took, for its own request and for those of ``--also``."""
+    """What an acquire took, for its own request and for those of ``--also``; ``slots`` are limits of concurrent use."""
 
     own: TakenLimits
     also: list[TakenLimits]
     degraded: bool
+    slots: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireOptions:
     """What to take, and what else in the same acquire."""
 
-    asking: LimitOptions
+    options: LimitOptions
     consume: dict[str, int]
     also: tuple[Also, ...]
 
@@ -109,12 +110,12 @@ SHAPE = json_shape(
     " if an entity is blocked; resource is null for all",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
-    " retry_after_seconds}",
+    " retry_after_seconds}, and {hold_seconds, in_use, exact: false} of slots",
 )
 
 
 @click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
-@asking_arguments
+@limit_arguments
 @consume_option
 @also_option
 @click.option(
@@ -128,15 +129,18 @@ SHAPE = json_shape(
 @json_option
 @store_options
 def acquire(
-    asking: LimitOptions,
+    options: LimitOptions,
     amounts: tuple[tuple[str, int], ...],
     also: tuple[Also, ...],
     wait_s: float,
     as_json: bool,
     store: StoreChoice,
 ) -> None:
-    """Take tokens of one or several limits: all of them, or none."""
-    request = AcquireOptions(asking, gather_amounts(amounts), also)
+    """Take tokens of one or several limits: all of them, or none.
+
+    Slots of a limit of concurrent use are returned when the command ends: it cannot hold them.
+    """
+    request = AcquireOptions(options, gather_amounts(amounts), also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
             taken = take(limiter, request, wait_s)
@@ -160,10 +164,10 @@ def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> 
     Raises:
         RateLimitExceeded: There are too few tokens, and there will be too few in time.
     """
-    asking, also = request.asking, request.also
+    options, also = request.options, request.also
     max_wait = wait_s if wait_s > 0 else None
     lease = limiter.acquire(
-        asking.entity_id, asking.resource, request.consume, asking.limits, also=also, max_wait=max_wait
+        options.entity_id, options.resource, request.consume, options.limits, also=also, max_wait=max_wait
     )
     with ExitStack() as stack:
         with shown_wait(lease) if max_wait else nullcontext():
@@ -176,10 +180,12 @@ def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLe
     """Return what a lease took for each request, and what is left now."""
     others = [LimitOptions(one.entity_id, one.resource, None) for one in request.also]
     found = []
-    for asking, part in zip([request.asking, *others], [lease, *lease.also], strict=True):
-        left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
-        found.append(TakenLimits(asking.entity_id, asking.resource, part.consumed, left))
-    return TakenTokens(found[0], found[1:], lease.degraded)
+    for options, part in zip([request.options, *others], [lease, *lease.also], strict=True):
+        left = {} if lease.degraded else limiter.available(options.entity_id, options.resource, options.limits)
+        found.append(TakenLimits(options.entity_id, options.resource, part.consumed, left))
+    names = {limit.name for part in (lease, *lease.also) for limit in part.limits if limit.is_concurrent}
+    slots = sorted(name for name in names if any(name in part.consumed for part in found))
+    return TakenTokens(found[0], found[1:], lease.degraded, slots)
 
 
 @contextmanager
@@ -242,6 +248,8 @@ def print_taken(taken: TakenTokens, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
         print_note("Store unavailable; request allowed without limiting, because on_unavailable is 'allow'")
+    if taken.slots:
+        print_note(f"{', '.join(taken.slots)}: returned now, because this command ends.")
     if as_json:
         others = [asdict(one) for one in taken.also]
         print_json({"acquired": True} | asdict(taken.own) | {"degraded": taken.degraded, "also": others})

@@ -5,19 +5,24 @@ rejects: a take that is refused because of a wrong estimate is retried. Each ret
 away. The last one is refused only by a bucket that lacks the tokens.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
-from zae_limiter.core.bucket import Baseline, TimeBounds
-from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, solvency, take
+from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import SHORT, UNSURE, Floors, Short, expiry_s, solvency, take
 from zae_limiter.core.errors import AmountExceedsCapacityError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, replace
-from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import MAX_AMOUNT
 from zae_limiter.core.rebase import Rebasing, rebase
-from zae_limiter.core.sharding import share
-from zae_limiter.core.status import LimitStatus
+from zae_limiter.core.slots import (
+    LOCAL_TRUST_MS,
+    Claim,
+    SlotTake,
+    SlotView,
+    claimed,
+    item_expiry_s,
+    take_slots,
+)
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 GUESSES = 3
@@ -57,6 +62,16 @@ class Take:
     bounds: list[Bounds]
     expires_s: int | None
     solvent: Floors
+
+
+@dataclass(slots=True)
+class TakeWithSlots(Take):
+    """Take from a bucket that has limits of concurrent use; ``slots`` are the slots to take, none if empty.
+
+    Such a bucket never expires earlier than another client has stored.
+    """
+
+    slots: list[SlotTake]
 
 
 @dataclass(slots=True)
@@ -172,8 +187,10 @@ def next_step(
     if progress.look_first and not progress.looked:
         return LOOK
     layout = view.layout
-    if layout.terms is not terms and not layout.follows(terms):
-        return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
+    if layout.terms is not terms:
+        step = _unusual_step(view, terms, amounts, now, progress)
+        if step is not None:
+            return step
     # Decide by the time of the refused write. Otherwise retries would turn a rejection into a wait
     # for refill.
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
@@ -194,10 +211,56 @@ def next_step(
         # be in debt if the bucket is to expire, not even one that this take leaves out.
         floors = solvency(view, bounds, now)
         return Take(bounds, None if floors is None else expires_s, floors or ())
-    if bounds is UNSURE:
-        return LOOK
-    trusted = progress.looked or 0 <= now[1] - view.seen_ms < progress.trust_ms
-    return Reject(now) if trusted else LOOK
+    return LOOK if bounds is UNSURE else _reject_if_trusted(view, now, progress, progress.trust_ms)
+
+
+def _reject_if_trusted(view: View[Any], now: TimeBounds, progress: Progress, trust_ms: int) -> Reject | Look:
+    """Reject by a view that is young enough, and read it again otherwise."""
+    return Reject(now) if progress.looked or 0 <= now[1] - view.seen_ms < trust_ms else LOOK
+
+
+def _unusual_step(
+    view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, progress: Progress
+) -> NextStep | None:
+    """Return the step for a bucket on other limits, or with limits of concurrent use; None for all others."""
+    if not view.layout.follows(terms):
+        return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
+    if view.layout.shared.slots:
+        return _step_with_slots(view, terms, amounts, now, progress)
+    return None
+
+
+def _step_with_slots(
+    view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, progress: Progress
+) -> NextStep:
+    """Return the step for a bucket with limits of concurrent use, on the client's limits."""
+    assert isinstance(view, SlotView), "a view of a bucket with slots has its cohorts"
+    if progress.asked is not None and _is_short(view, amounts, progress.asked):
+        return Reject(progress.asked)
+    taken = take_slots(view, amounts, now)
+    # A view of slots is no upper bound, because slots are returned at any time.
+    trust_ms = progress.trust_ms if taken is not None else min(progress.trust_ms, LOCAL_TRUST_MS)
+    rest, slots = taken or ((), [])
+    bounds = SHORT if taken is None else take(view, rest, now, progress.effort)
+    if isinstance(bounds, list):
+        shared = view.layout.shared
+        floors: Floors | None = None
+        if terms.ttl_multiplier and shared.shard_count == 1:
+            takes_all = len(bounds) + len(shared.slots) == len(shared.shares)
+            floors = () if takes_all else solvency(view, bounds, now)
+        if floors is None:
+            return TakeWithSlots(bounds, None, (), slots)
+        used_ms = max(now[1], view.layout.start_ms)
+        expires_s = expiry_s(used_ms, view.layout.fill_time_ms, terms.ttl_multiplier)
+        return TakeWithSlots(bounds, item_expiry_s(view, expires_s), floors, slots)
+    return LOOK if bounds is UNSURE else _reject_if_trusted(view, now, progress, trust_ms)
+
+
+def claims_of_step(view: View[Any], step: Take) -> tuple[Claim, ...]:
+    """Return the slots that a take claims once it is applied."""
+    if not isinstance(step, TakeWithSlots):
+        return ()
+    return claimed(view.layout.shard, view.layout.shared.shares, step.slots)
 
 
 def _without_view(progress: Progress) -> NextStep:
@@ -235,10 +298,7 @@ def _effort(refusals: int) -> Effort:
 
 
 def _is_short(view: View[Any], amounts: Amounts, at: TimeBounds) -> bool:
-    layout, numbers = view.layout, view.numbers
-    return any(
-        taken > layout.baseline(position).level(numbers[position], at[0]) for position, taken in amounts if taken
-    )
+    return any(taken > view.level(position, at[0]) for position, taken in amounts if taken)
 
 
 def is_fresh(view: View[Any], terms: EffectiveLimits, now_ms: int, trust_ms: int) -> bool:
@@ -248,173 +308,6 @@ def is_fresh(view: View[Any], terms: EffectiveLimits, now_ms: int, trust_ms: int
 
 def is_known_short(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, trust_ms: int) -> bool:
     """Return whether a fresh view shows that a bucket lacks the tokens, so that no other bucket need be written."""
+    if view.layout.shared.slots:
+        trust_ms = min(trust_ms, LOCAL_TRUST_MS)
     return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)
-
-
-@dataclass(slots=True)
-class LimitLevel:
-    """One limit of a bucket, as the next request would find it."""
-
-    baseline: Baseline
-    balance_milli: int
-
-    @property
-    def name(self) -> str:
-        """The limit's name."""
-        return self.baseline.name
-
-    @property
-    def limit(self) -> Limit:
-        """The limit, undivided."""
-        return self.baseline.limit
-
-    def available_milli(self, now: TimeBounds) -> int:
-        """Return the millitokens available now."""
-        return self.baseline.level(self.balance_milli, now[0])
-
-    def less(self, milli: int, at: TimeBounds) -> "LimitLevel":
-        """Return the limit after a take of ``milli`` millitokens."""
-        ceiling = self.baseline.capacity_milli - self.baseline.earned(at[0])
-        return LimitLevel(self.baseline, min(ceiling, self.balance_milli) - milli) if milli else self
-
-    def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
-        """Return the milliseconds until ``needed_milli`` are available; 0 if nothing is needed, even in debt."""
-        return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0]) if needed_milli else 0
-
-
-def limit_levels(view: View[Any] | None, terms: EffectiveLimits, now: TimeBounds) -> list[LimitLevel]:
-    """Return the level of each limit in force, as if the bucket had been created or moved to these limits now."""
-    if view is None:
-        return [_full(limit, now) for limit in terms.limits]
-    layout = view.layout
-    if layout.follows(terms):
-        numbers = view.numbers
-        return [LimitLevel(layout.baseline(position), numbers[position]) for position in range(len(layout.limits))]
-    result = []
-    for limit in terms.limits:
-        position = layout.position(limit.name)
-        if position is None:
-            result.append(_full(limit, now, layout.shard, layout.shard_count))
-            continue
-        level = layout.baseline(position).level(view.numbers[position], now[0])
-        capacity = share(limit.capacity_milli, layout.shard, layout.shard_count)
-        start_ms = max(now[0], layout.start_ms)
-        baseline = Baseline.of(limit, start_ms, layout.shard, layout.shard_count)
-        result.append(LimitLevel(baseline, min(level, capacity)))
-    return result
-
-
-def _full(limit: Limit, now: TimeBounds, shard: int = 0, shard_count: int = 1) -> LimitLevel:
-    baseline = Baseline.of(limit, now[1], shard, shard_count)
-    return LimitLevel(baseline, baseline.capacity_milli)
-
-
-class LevelOfLimit(Protocol):
-    """The level of one limit, on one shard or on all."""
-
-    @property
-    def name(self) -> str:
-        """The limit's name."""
-        ...
-
-    @property
-    def limit(self) -> Limit:
-        """The limit, undivided."""
-        ...
-
-    def available_milli(self, now: TimeBounds) -> int:
-        """Return the millitokens available now."""
-        ...
-
-    def less(self, milli: int, at: TimeBounds) -> "LevelOfLimit":
-        """Return the limit after a take of ``milli`` millitokens."""
-        ...
-
-    def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
-        """Return the milliseconds until ``needed_milli`` are available."""
-        ...
-
-
-def statuses(
-    bucket: tuple[str, str], levels: Sequence[LevelOfLimit], amounts: Amounts, judged: TimeBounds, now: TimeBounds
-) -> list[LimitStatus]:
-    """Return the status of every limit of a bucket (entity, resource) as of ``judged``, with the wait from ``now``."""
-    entity_id, resource = bucket
-    requested = dict(amounts)
-    result = []
-    for position, level in enumerate(levels):
-        wanted, limit, wait_s = requested.get(position, 0), level.limit, 0.0
-        available = level.available_milli(judged)
-        # A request for 0 tokens is never too much, even for a limit in debt.
-        exceeded = available < wanted and wanted > 0
-        if exceeded:
-            # More than the capacity is never available; the wait is the time until the bucket is full.
-            wait_s = level.wait_ms(min(wanted, limit.capacity_milli), now) / 1000
-        result.append(
-            LimitStatus(
-                entity_id=entity_id,
-                resource=resource,
-                limit_name=limit.name,
-                limit=limit,
-                available=available // 1000,
-                requested=wanted // 1000,
-                exceeded=exceeded,
-                retry_after_seconds=wait_s,
-            )
-        )
-    return result
-
-
-def held_statuses(
-    bucket: tuple[str, str],
-    levels: Sequence[LevelOfLimit],
-    held: Mapping[str, int],
-    pending: Mapping[str, int],
-    now: TimeBounds,
-) -> list[LimitStatus]:
-    """Return the status of every limit of a bucket for a request that was admitted, none of them exceeded.
-
-    ``held`` are the tokens of the request, adjustments included. ``pending`` are its adjustments, up or down.
-    """
-    entity_id, resource = bucket
-    result = []
-    for level in levels:
-        limit = level.limit
-        name = limit.name
-        left = level.available_milli(now) // 1000
-        if pending:
-            left = min(limit.capacity, left - pending.get(name, 0))
-        # Positional, because a response with headers makes one for each limit.
-        result.append(LimitStatus(entity_id, resource, name, limit, left, held.get(name, 0), False, 0.0))
-    return result
-
-
-def held_statuses_of(
-    bucket: tuple[str, str],
-    view: View[Any],
-    terms: EffectiveLimits,
-    held: Mapping[str, int],
-    pending: Mapping[str, int],
-    now: TimeBounds,
-) -> list[LimitStatus]:
-    """Return the ``held_statuses`` of an unsharded bucket by its view."""
-    layout = view.layout
-    if not layout.follows(terms):
-        return held_statuses(bucket, limit_levels(view, terms, now), held, pending, now)
-    entity_id, resource = bucket
-    low_ms = now[0]
-    numbers, grids = view.numbers, layout.grids
-    has_earned = low_ms > layout.start_ms
-    result = []
-    # The same as by ``limit_levels``, without an object for each level: a response with headers does this.
-    for position, (part, limit) in enumerate(zip(layout.shared.shares, layout.shared.limits, strict=False)):
-        milli = numbers[position]
-        if has_earned:
-            milli += part.offered(low_ms) - grids[position]
-        capacity = part.capacity_milli
-        left = (milli if milli < capacity else capacity) // 1000
-        name = part.name
-        if pending:
-            left = min(limit.capacity, left - pending.get(name, 0))
-        result.append(LimitStatus(entity_id, resource, name, limit, left, held.get(name, 0), False, 0.0))
-    return result

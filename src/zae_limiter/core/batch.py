@@ -54,8 +54,8 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
 
 def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> dict[str, int]:
     """Return the tokens that each limit in force has, according to a view."""
-    levels = zip(view.layout.in_force, view.numbers, strict=False)
-    return {base.name: base.level(balance, now[0]) // 1000 for base, balance in levels if base.name in terms.positions}
+    shares = enumerate(view.layout.shared.shares[: len(view.layout.limits)])
+    return {one.name: view.level(position, now[0]) // 1000 for position, one in shares if one.name in terms.positions}
 
 
 def capacities_of(terms: EffectiveLimits) -> dict[str, int]:

@@ -37,6 +37,9 @@ class LimitShare:
     @classmethod
     def of(cls, limit: Limit, shard: int = 0, shard_count: int = 1) -> "LimitShare":
         """Return one shard's share of a limit."""
+        if limit.hold_seconds:
+            # Whole slots: halves of a slot could only be taken together, in a transaction.
+            return cls(limit, limit.name, share(limit.capacity, shard, shard_count) * 1000, 0, 1, shard, shard_count)
         capacity = share(limit.capacity_milli, shard, shard_count)
         return cls(limit, limit.name, capacity, limit.refill_amount_milli, limit.refill_period_ms, shard, shard_count)
 

@@ -12,6 +12,7 @@ from typing import Any
 from zae_limiter.core.add_or_set import Bounds, Effort, Spend, guess
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.slots import SlotRelease
 from zae_limiter.core.view import Amounts, View
 
 
@@ -124,7 +125,8 @@ def solvency(view: View[Any], bounds: Sequence[Bounds], now: TimeBounds) -> Floo
     touched = {bound[0] for bound in bounds}
     floors = []
     for position in range(len(layout.grids)):
-        if position not in touched:
+        # Slots are never owed. Their balance may be negative after the capacity was lowered.
+        if position not in touched and position not in layout.shared.slots:
             floor = -layout.baseline(position).earned(now[0])
             if view.numbers[position] < floor:
                 return None
@@ -137,12 +139,15 @@ class Settlement:
     """What a lease owes a bucket at its end, or on a rollback: debits and credits in millitokens, by limit.
 
     Only a bucket with the birth number ``birth`` gets the credits. If ``birth`` is None, any bucket
-    gets them, because the bucket that was charged had no birth number.
+    gets them, because the bucket that was charged had no birth number. ``releases`` are slots that
+    are returned to ``shard``. If there are any, all of it is settled with that shard.
     """
 
     debits: tuple[tuple[str, int], ...] = ()
     credits: tuple[tuple[str, int], ...] = ()
     birth: int | None = None
+    releases: tuple[SlotRelease, ...] = ()
+    shard: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,31 +174,38 @@ class Settlement:
         for name, milli in self.credits:
             owed[name] = owed.get(name, 0) - milli
         debits = tuple((name, milli) for name, milli in owed.items() if milli > 0)
-        return Settlement(debits, tuple((name, -milli) for name, milli in owed.items() if milli < 0), self.birth)
+        credits = tuple((name, -milli) for name, milli in owed.items() if milli < 0)
+        return Settlement(debits, credits, self.birth, self.releases, self.shard)
 
 
 def summed(settlements: Sequence[Settlement]) -> Settlement:
-    """Return the sum of settlements, which have the same birth number."""
+    """Return the sum of settlements, which have the same birth number, and the same shard if they release slots."""
     debits: dict[str, int] = {}
     credits: dict[str, int] = {}
+    releases: dict[tuple[str, int], int] = {}
     for settlement in settlements:
         for name, milli in settlement.debits:
             debits[name] = debits.get(name, 0) + milli
         for name, milli in settlement.credits:
             credits[name] = credits.get(name, 0) + milli
-    return Settlement(tuple(debits.items()), tuple(credits.items()), settlements[0].birth)
+        for name, end_s, milli in settlement.releases:
+            releases[name, end_s] = releases.get((name, end_s), 0) + milli
+    released = tuple([SlotRelease(name, end_s, milli) for (name, end_s), milli in releases.items()])
+    first = settlements[0]
+    return Settlement(tuple(debits.items()), tuple(credits.items()), first.birth, released, first.shard)
 
 
 @dataclass(slots=True)
 class Settling:
     """The parts of a settlement. ``held`` is True if a debit requires the bucket to be as it was seen.
 
-    ``birth`` is the birth number that credits require, None if they require none.
+    ``birth`` is the birth number that credits and releases require, None if they require none.
     """
 
     parts: list[Part]
     held: bool
     birth: int | None = None
+    releases: tuple[SlotRelease, ...] = ()
 
 
 def settle(view: View[Any], settlement: Settlement, now: TimeBounds, tries: int) -> Settling:
@@ -212,7 +224,7 @@ def settle(view: View[Any], settlement: Settlement, now: TimeBounds, tries: int)
             # A credit needs no bounds: adding commutes with every other write, and the next take
             # cuts off what is above the capacity.
             parts.append(Add(position, -milli, milli, None, None))
-    return Settling(parts, held, settlement.birth)
+    return Settling(parts, held, settlement.birth, settlement.releases)
 
 
 def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Part:

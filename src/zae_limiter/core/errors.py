@@ -127,9 +127,25 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
         return max(waits, default=0.0)
 
     @property
+    def exact(self) -> bool:
+        """Whether ``retry_after_seconds`` is exact: no limit of concurrent use is exceeded."""
+        return all(status.exact for status in self.violations)
+
+    @property
+    def next_try_seconds(self) -> float:
+        """Seconds until it is worth to try again: as ``retry_after_seconds``, but at most 1 for slots.
+
+        Slots are returned at any time. Their exact wait is only known if no lease renews or returns them.
+        """
+        waits = [one.retry_after_seconds if one.exact else min(1.0, one.retry_after_seconds) for one in self.violations]
+        if self.estimate is not None and self.estimate < math.inf:
+            waits.append(self.estimate if self.exact else min(1.0, self.estimate))
+        return max(waits, default=0.0)
+
+    @property
     def retry_after_header(self) -> str:
-        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least 1."""
-        return str(max(1, math.ceil(self.retry_after_seconds)))
+        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least 1; exactly 1 for slots."""
+        return str(max(1, math.ceil(self.next_try_seconds)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all data of the error, ready for JSON."""
@@ -138,6 +154,7 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             "message": str(self),
             "retry_after_seconds": self.retry_after_seconds,
             "never": self.never,
+            **({} if self.exact else {"exact": False, "next_try_seconds": self.next_try_seconds}),
             # Rounded first: 4.035 s is 4035.0000000000005 ms as a float, which would become 4036.
             "retry_after_ms": math.ceil(round(self.retry_after_seconds * 1000, 6)),
             "limits": [status.as_dict() for status in self.statuses],
@@ -163,10 +180,13 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             return "Rate limit exceeded."
         worst = self.primary_violation
         others = f" ({len(violations)} limits exceeded)" if len(violations) > 1 else ""
+        wait = f"Retry after {worst.retry_after_seconds:.3f} s."
+        if not worst.exact:
+            wait = f"Slots are returned at any time; those in use end within {worst.retry_after_seconds:.3f} s."
         return (
             f"Rate limit exceeded for entity {worst.entity_id!r}, resource {worst.resource!r}, "
             f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{others}. "
-            f"Retry after {worst.retry_after_seconds:.3f} s."
+            f"{wait}"
         )
 
 

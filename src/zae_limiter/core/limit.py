@@ -13,6 +13,12 @@ MAX_LIMITS = 32
 MAX_PERIOD_SECONDS = 10 * 366 * 86_400
 """Ten years. A longer period is almost certainly a mistake of units."""
 
+SHORTEST_HOLD_SECONDS = 5
+"""A slot is renewed twice per hold. A shorter hold would be lost in a pause of a few seconds."""
+
+LONGEST_HOLD_SECONDS = 86_400
+"""One day. A slot of a process that crashed is not free again before the end of its hold."""
+
 
 class LimitName:
     """Common names of limits. Each is a plain ``str``, and any other name is allowed too.
@@ -47,12 +53,16 @@ class LimitName:
 class Limit:
     """The capacity and refill of a token bucket: every period adds ``refill_amount`` tokens, up to ``capacity``.
 
+    A limit of concurrent use has slots instead of tokens. Its ``hold_seconds`` is more than 0, and nothing is refilled.
+
     Example:
         ```python
         >>> Limit.per_minute("rpm", 100).refill_period_seconds
         60
         >>> Limit.per_minute("rpm", 100, burst=150).capacity
         150
+        >>> Limit.concurrent("slots", 20).hold_seconds
+        60
 
         ```
 
@@ -64,12 +74,27 @@ class Limit:
     capacity: int
     refill_amount: int
     refill_period_seconds: int
+    hold_seconds: int = 0
 
     def __post_init__(self) -> None:
         check_limit_name(self.name)
         check_whole_number("capacity", self.capacity, 1, MAX_AMOUNT)
+        if self.hold_seconds != 0 or type(self.hold_seconds) is not int:
+            return self._check_slots()
         check_whole_number("refill_amount", self.refill_amount, 1, MAX_AMOUNT)
         check_whole_number("refill_period_seconds", self.refill_period_seconds, 1, MAX_PERIOD_SECONDS)
+        return None
+
+    def _check_slots(self) -> None:
+        check_whole_number("hold_seconds", self.hold_seconds, SHORTEST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        if self.refill_amount or self.refill_period_seconds:
+            reason = "must be 0, as slots are returned and not refilled; use Limit.concurrent(name, capacity)"
+            raise ValidationError("refill_amount", (self.refill_amount, self.refill_period_seconds), reason)
+
+    def __repr__(self) -> str:
+        numbers = f"refill_amount={self.refill_amount}, refill_period_seconds={self.refill_period_seconds}"
+        numbers = f"hold_seconds={self.hold_seconds}" if self.hold_seconds else numbers
+        return f"{type(self).__name__}(name={self.name!r}, capacity={self.capacity}, {numbers})"
 
     @classmethod
     def per_second(cls, name: str, rate: int, burst: int | None = None) -> Self:
@@ -97,6 +122,15 @@ class Limit:
         return cls(name, capacity, refill_amount, refill_period_seconds)
 
     @classmethod
+    def concurrent(cls, name: str, capacity: int, hold_seconds: int = 60) -> Self:
+        """Make a limit of concurrent use: at most ``capacity`` slots are in use at a time.
+
+        A slot is returned when its lease ends. While the lease is open, the client renews the slot in the background.
+        If a process crashes or pauses, its slots are free again after ``hold_seconds``, and at most half as long more.
+        """
+        return cls(name, capacity, 0, 0, hold_seconds)
+
+    @classmethod
     def _at_rate(cls, name: str, rate: int, burst: int | None, period_seconds: int) -> Self:
         check_limit_name(name)
         check_whole_number("rate", rate, 1, MAX_AMOUNT)
@@ -116,25 +150,32 @@ class Limit:
         """
         if not isinstance(data, Mapping):
             raise ValidationError("limit", data, f"must be a mapping, not {type(data).__name__}")
-        known = {entry.name for entry in fields(cls)}
-        if data.keys() != known:
-            raise ValidationError("limit", dict(data), f"must have exactly the fields {', '.join(sorted(known))}")
+        required = [entry.name for entry in fields(cls) if entry.name != "hold_seconds"]
+        if data.keys() - {"hold_seconds"} != set(required):
+            raise ValidationError("limit", dict(data), f"must have exactly the fields {', '.join(sorted(required))}")
         return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limit as a dictionary, ready for JSON."""
         # Not `asdict`, which imports the dataclasses of the standard library.
-        return {
+        data: dict[str, Any] = {
             "name": self.name,
             "capacity": self.capacity,
             "refill_amount": self.refill_amount,
             "refill_period_seconds": self.refill_period_seconds,
         }
+        # Only where it says something: programs compare the dictionaries of rate limits.
+        return data | {"hold_seconds": self.hold_seconds} if self.hold_seconds else data
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether this is a limit of concurrent use, which has slots instead of tokens."""
+        return self.hold_seconds > 0
 
     @property
     def refill_rate(self) -> float:
-        """The refill rate in tokens per second."""
-        return self.refill_amount / self.refill_period_seconds
+        """The refill rate in tokens per second, 0 for a limit of concurrent use."""
+        return self.refill_amount / self.refill_period_seconds if self.refill_period_seconds else 0.0
 
     @property
     def capacity_milli(self) -> int:
@@ -153,8 +194,18 @@ class Limit:
 
     @property
     def fill_time_ms(self) -> int:
-        """The milliseconds that an empty bucket takes to fill, rounded up."""
+        """The milliseconds that an empty bucket takes to fill, rounded up.
+
+        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free.
+        """
+        if self.hold_seconds:
+            return (self.hold_seconds + self.cohort_seconds) * 1000
         return -(-self.capacity * self.refill_period_ms // self.refill_amount)
+
+    @property
+    def cohort_seconds(self) -> int:
+        """The seconds between the ends of two cohorts: slots that are taken within this time are returned together."""
+        return -(-self.hold_seconds // 2)
 
 
 def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
@@ -181,10 +232,25 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
     return checked
 
 
+SLOTS_KIND = "slots"
+"""The kind of items with limits of concurrent use, which older code would take for rate limits that never refill."""
+
+
+def kinds_of_limits(limits: Sequence[Limit]) -> list[str]:
+    """Return the kinds of items that a table must allow before it stores these limits."""
+    return [SLOTS_KIND] if any(limit.hold_seconds for limit in limits) else []
+
+
 def digest(limits: Sequence[Limit]) -> str:
     """Return a short text that depends on the limits but not on their order."""
     # Imported here: it loads OpenSSL, and only limits that are passed to a call have a digest.
     from hashlib import blake2b
 
-    lines = sorted(f"{one.name} {one.capacity} {one.refill_amount} {one.refill_period_seconds}" for one in limits)
+    lines = sorted(_line(one) for one in limits)
     return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+
+
+def _line(limit: Limit) -> str:
+    """Return the text of a limit in a digest; that of a rate limit is the same as in earlier versions."""
+    line = f"{limit.name} {limit.capacity} {limit.refill_amount} {limit.refill_period_seconds}"
+    return f"{line} {limit.hold_seconds}" if limit.hold_seconds else line

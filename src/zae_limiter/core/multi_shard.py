@@ -6,13 +6,15 @@ A take from several shards is one transaction. This module decides what each sha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zae_limiter.core.acquire import GUESSES, LimitLevel, limit_levels
-from zae_limiter.core.add_or_set import HALFWAY, Bounds, Effort
-from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.acquire import GUESSES, Take, TakeWithSlots
+from zae_limiter.core.add_or_set import HALFWAY, Effort
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Add, Reset, Settlement, Settling, take
 from zae_limiter.core.lazy_dataclass import dataclass, replace
+from zae_limiter.core.levels import LevelOfLimit, limit_levels
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.slots import SlotTake, SlotView, take_slots
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 Views = Mapping[int, View[Any]]
@@ -27,7 +29,7 @@ _YIELDING = Effort(sure=True, yielding=HALFWAY)
 class Combined:
     """One limit on all shards of a bucket. A shard in debt does not reduce what the others have."""
 
-    parts: tuple[LimitLevel, ...]
+    parts: tuple[LevelOfLimit, ...]
 
     @property
     def name(self) -> str:
@@ -38,6 +40,20 @@ class Combined:
     def limit(self) -> Limit:
         """The limit, undivided."""
         return self.parts[0].limit
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the wait is exact if no other request takes from the limit."""
+        return self.parts[0].is_exact
+
+    def in_use_milli(self, now: TimeBounds) -> int | None:
+        """Return the slots in use now, in millislots; None for a limit of another kind."""
+        found = [part.in_use_milli(now) for part in self.parts]
+        return None if found[0] is None else sum(milli or 0 for milli in found)
+
+    def full_ms(self) -> int:
+        """Return the millisecond at which the limit is full on every shard if nothing is taken from it."""
+        return max(part.full_ms() for part in self.parts)
 
     def available_milli(self, now: TimeBounds) -> int:
         """Return the millitokens available now; negative if every shard is in debt."""
@@ -61,17 +77,12 @@ class Combined:
         # There is no closed form for the sum of several shards: each stops at its own capacity and
         # counts only above zero. The sum never falls over time, so bisection finds the first
         # millisecond.
-        early, late = now[0], max(_full_ms(part) for part in self.parts)
+        early, late = now[0], self.full_ms()
         while late - early > 1:
             middle = (early + late) // 2
             reached = self.available_milli((middle, middle)) >= needed_milli
             early, late = (early, middle) if reached else (middle, late)
         return late - now[0]
-
-
-def _full_ms(part: LimitLevel) -> int:
-    """Return the millisecond at which a shard is full if nothing is taken from it."""
-    return part.baseline.ready_ms(part.balance_milli, part.baseline.capacity_milli)
 
 
 def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds) -> list[Combined]:
@@ -95,10 +106,13 @@ def share_out(
         left = needed
         levels = _fullest_first(views, position, now[0])
         whole = sum(level for _, level in levels if level > 0)
+        # Whole slots: a part of a slot would be left on a shard when the rest of it is returned.
+        unit = 1000 if any(position in view.layout.shared.slots for view in views.values()) else 1
         for shard, level in levels:
             # Round up to the next millitoken, so that the shards that follow have enough for the
             # rest.
-            given = min(left, level, -(-needed * level // whole) if evenly and whole else level)
+            part = -(-needed * level // (whole * unit)) * unit if evenly and whole else level
+            given = min(left, level, part)
             if given > 0:
                 parts.setdefault(shard, []).append((position, given))
                 left -= given
@@ -109,7 +123,7 @@ def share_out(
     return parts
 
 
-def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) -> dict[int, list[Bounds]] | None:
+def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) -> dict[int, Take] | None:
     """Return how each shard's part of a request is written, None if together they have too few tokens.
 
     ``refusals`` is how often other clients were faster. A shard that is emptied completely leaves
@@ -119,12 +133,19 @@ def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) 
     parts = share_out(views, amounts, now, evenly=refusals > 0)
     if parts is None:
         return None
-    written: dict[int, list[Bounds]] = {}
-    for shard, given in parts.items():
-        bounds = take(views[shard], given, now, effort)
-        assert isinstance(bounds, list), "a shard contributes at most its level"
-        written[shard] = bounds
-    return written
+    return {shard: _taking(views[shard], given, now, effort) for shard, given in parts.items()}
+
+
+def _taking(view: View[Any], given: Amounts, now: TimeBounds, effort: Effort) -> Take:
+    """Return how one shard's part of a request is written. A bucket with several shards never expires."""
+    slots: list[SlotTake] = []
+    if isinstance(view, SlotView):
+        taken = take_slots(view, given, now)
+        assert taken is not None, "a shard contributes at most its free slots"
+        given, slots = taken
+    bounds = take(view, given, now, effort)
+    assert isinstance(bounds, list), "a shard contributes at most its level"
+    return TakeWithSlots(bounds, None, (), slots) if isinstance(view, SlotView) else Take(bounds, None, ())
 
 
 def due_across(views: Views, settlement: Settlement) -> Settlement:
@@ -159,8 +180,8 @@ def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict
 
 def _room(view: View[Any], position: int, at_ms: int) -> int:
     """Return the millitokens that a shard lacks to be full."""
-    baseline: Baseline = view.layout.baseline(position)
-    return baseline.capacity_milli - baseline.level(view.numbers[position], at_ms)
+    capacity: int = view.layout.shared.shares[position].capacity_milli
+    return capacity - _level(view, position, at_ms)
 
 
 def lacks(view: View[Any] | None, settlement: Settlement, now_ms: int, refusals: int) -> bool:
@@ -193,7 +214,7 @@ def if_covered(view: View[Any], settling: Settling, now_ms: int) -> Settling:
         else part
         for part in settling.parts
     ]
-    return Settling(parts, settling.held, settling.birth)
+    return Settling(parts, settling.held, settling.birth, settling.releases)
 
 
 def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: TimeBounds) -> dict[int, Settling]:
@@ -244,5 +265,5 @@ def _fullest_first(views: Views, position: int, at_ms: int) -> list[tuple[int, i
 
 
 def _level(view: View[Any], position: int, at_ms: int) -> int:
-    baseline: Baseline = view.layout.baseline(position)
-    return baseline.level(view.numbers[position], at_ms)
+    level: int = view.level(position, at_ms)
+    return level

@@ -6,14 +6,15 @@ adding it again refills nothing, whatever its capacity was in between.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket import Baseline, LimitShare, TimeBounds
 from zae_limiter.core.bucket_changes import SHORT, Add, Part, Reset, Short, expiry_s
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
+from zae_limiter.core.slots import Cohorts, SlotView, claims_of, expired, item_expiry_s
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 MOST_REMEMBERED = 64
@@ -29,6 +30,14 @@ class Fresh:
     spent: int
 
 
+class JoinedCohort(NamedTuple):
+    """Slots that a rebase takes: the limit, the end of their cohort in seconds, and millislots."""
+
+    name: str
+    end_s: int
+    milli: int
+
+
 @dataclass(slots=True)
 class Rebasing:
     """A move of a bucket to other limits and a new baseline.
@@ -36,6 +45,7 @@ class Rebasing:
     ``parts`` are the limits that stay, and ``dormant`` the positions among them that are not in
     force. ``dropped`` are the limits that are removed, with the lowest balance they must have.
     ``highest`` is the largest capacity each limit ever had, where that is above the current one.
+    ``joined`` are the slots that the same write takes, and ``freed`` the cohorts of limits that are removed.
     The bucket never expires if ``expires_s`` is None. ``birth`` is the birth number to store, None
     to keep the current one.
     """
@@ -50,6 +60,8 @@ class Rebasing:
     dormant: list[int]
     highest: dict[str, int]
     birth: int | None = None
+    joined: list[JoinedCohort] = field(default_factory=list)
+    freed: list[tuple[int, Cohorts]] = field(default_factory=list)
 
 
 def missing_birth(layout: BucketLayout, first: BucketLayout | None, drawn: int) -> int | None:
@@ -98,6 +110,8 @@ def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeB
             return SHORT
         result.added.append(Fresh(added, added.capacity_milli - spent, spent))
     _check_room(result)
+    claims = claims_of(layout.shard, terms.limits, amounts, now[1])
+    result.joined.extend([JoinedCohort(claim.name, claim.end_s, claim.milli) for claim in claims])
     return result
 
 
@@ -106,6 +120,10 @@ def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result:
     limit, taken = new
     layout = view.layout
     baseline = layout.baseline(position)
+    if baseline.limit.is_concurrent is not limit.is_concurrent:
+        raise _changed_kind(limit)
+    if limit.hold_seconds:
+        return _kept_slots(view, position, limit, taken)
     highest = max(layout.highest[position], limit.capacity_milli)
     if highest > limit.capacity_milli:
         result.highest[limit.name] = highest
@@ -113,9 +131,44 @@ def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result:
     return _moved(view, (position, taken), capacity, result)
 
 
+def _kept_slots(view: View[Any], position: int, limit: Limit, taken: int | None) -> Part | Short:
+    """Return the part of slots that stay in force: the difference of the capacities is added to the free ones.
+
+    These may become negative, because the slots in use stay in use. Expired slots are left to the next take.
+    """
+    layout = view.layout
+    after = LimitShare.of(limit, layout.shard, layout.shard_count).capacity_milli
+    more = after - layout.shared.shares[position].capacity_milli
+    if taken is None:
+        return Add(position, 0, more, None, None)
+    low = taken - more
+    return SHORT if view.numbers[position] < low else Add(position, taken, more - taken, low, None)
+
+
+def _changed_kind(limit: Limit) -> ValidationError:
+    old, new = ("a rate limit", "slots") if limit.is_concurrent else ("slots", "a rate limit")
+    reason = f"is {old} in this bucket and would become {new}. Choose another name, or delete the limit and wait"
+    return ValidationError("limits", limit.name, f"{reason} until it is full again")
+
+
+def _retired_slots(view: SlotView[Any], position: int, result: Rebasing) -> Part | None:
+    """Return the part of slots that are no longer in force, None if all are free, so that they are removed."""
+    # At the earliest time, as a slot that may still be in use must not be forgotten.
+    over = expired(view.cohorts[position], result.start_ms)
+    floor = view.layout.shared.shares[position].capacity_milli - sum(milli for _, milli in over)
+    if view.numbers[position] >= floor:
+        result.dropped.append((position, floor))
+        result.freed.append((position, view.cohorts[position]))
+        return None
+    result.dormant.append(position)
+    return Add(position, 0, 0, None, None)
+
+
 def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short | None:
     """Return the part of a limit that is no longer in force, None if it is full enough to be removed."""
     layout = view.layout
+    if isinstance(view, SlotView) and position in view.cohorts:
+        return _retired_slots(view, position, result)
     baseline = layout.baseline(position)
     # Hazard: a limit that is removed and added again starts full. So it may only be removed at the
     # largest capacity it ever had, or a smaller capacity in between would refill it.
@@ -160,15 +213,15 @@ def _expiry(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> int | N
     if not terms.ttl_multiplier or layout.shard_count != 1:
         return None
     for position, baseline in enumerate(layout.baselines):
-        if view.numbers[position] + baseline.earned(now[0]) < 0:
+        if position not in layout.shared.slots and view.numbers[position] + baseline.earned(now[0]) < 0:
             return None
-    return expiry_s(max(now[1], layout.start_ms), _fill_time(layout, terms), terms.ttl_multiplier)
+    return item_expiry_s(view, expiry_s(max(now[1], layout.start_ms), _fill_time(layout, terms), terms.ttl_multiplier))
 
 
 def _fill_time(layout: BucketLayout, terms: EffectiveLimits) -> int:
     """Return the fill time of the slowest limit the bucket ever had, dormant ones up to their largest capacity."""
     retired = [
-        -(-highest * part.period_ms // part.amount_milli)
+        part.limit.fill_time_ms if part.limit.hold_seconds else -(-highest * part.period_ms // part.amount_milli)
         for part, highest in zip(layout.shared.shares, layout.highest, strict=True)
         if part.name not in terms.positions
     ]

@@ -7,21 +7,26 @@ share of the capacity.
 
 from typing import Any
 
-from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket import Baseline, LimitShare, TimeBounds
 from zae_limiter.core.bucket_changes import Add, Part, Reset
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.slots import Cohorts, SlotView, expired
 from zae_limiter.core.view import View
 
 
 @dataclass(slots=True)
 class Splitting:
-    """A split: the shard count of both shards after it, the new shard's number and balances, the old shard's parts."""
+    """A split: the shard count of both shards after it, the new shard's number and balances, the old shard's parts.
+
+    ``cohorts`` are the slots in use that the new shard gets, by position of the limit.
+    """
 
     shard_count: int
     new_shard: int
     new_balances: list[int]
     parts: list[Part]
+    cohorts: dict[int, Cohorts] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -30,6 +35,8 @@ class Merging:
 
     ``leaving`` is the lowest and the highest balance of each limit of the shard that is deleted;
     None is no bound. ``highest`` is the largest capacity each limit ever had on either shard.
+    ``cohorts`` are the slots in use that the shard that stays gets, by position of the limit.
+    ``seen`` are all slots in use of the other one.
     """
 
     shard_count: int
@@ -38,6 +45,8 @@ class Merging:
     highest: list[int]
     parts: list[Part]
     leaving: list[tuple[int, int | None]]
+    cohorts: dict[int, Cohorts] = field(default_factory=dict)
+    seen: dict[int, Cohorts] = field(default_factory=dict)
 
 
 def split(view: View[Any], now: TimeBounds) -> Splitting | None:
@@ -50,6 +59,9 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
     at_ms = now[0]
     for position, baseline in enumerate(layout.baselines):
         balance = view.numbers[position]
+        if isinstance(view, SlotView) and position in view.cohorts:
+            _split_slots(view, position, result)
+            continue
         earned = baseline.earned(at_ms)
         level = baseline.level(balance, at_ms)
         half = max(0, level) // 2
@@ -73,6 +85,40 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
     return result
 
 
+def _split_slots(view: SlotView[Any], position: int, result: Splitting) -> None:
+    """Move half of the free slots, and as many slots in use as the new shard's share needs beside them.
+
+    Hazard: once the capacity was lowered, the free slots of the old shard may be negative. A new shard with only free
+    slots would then admit too much for good.
+    """
+    before = view.layout.shared.shares[position]
+    new = LimitShare.of(before.limit, result.new_shard, result.shard_count).capacity_milli
+    free = view.numbers[position]
+    # At least what the old shard's new share cannot hold, at most what the new shard's share can.
+    kept = before.capacity_milli - new
+    moved = min(max(0, free) // 2000 * 1000, new)
+    moved = max(moved, free - kept)
+    result.new_balances.append(moved)
+    result.parts.append(Add(position, 0, -moved, moved if moved else None, None))
+    left, cohorts = new - moved, []
+    for end_s, milli in reversed(view.cohorts[position]):
+        part = min(left, milli)
+        if part > 0:
+            cohorts.append((end_s, part))
+            left -= part
+    result.cohorts[position] = tuple(sorted(cohorts))
+
+
+def _merge_slots(leaving: SlotView[Any], position: int, start_ms: int, result: Merging) -> None:
+    """Add the free slots of the shard that is deleted, and its slots in use, to the shard that stays."""
+    free, cohorts = leaving.numbers[position], leaving.cohorts[position]
+    over = expired(cohorts, start_ms)
+    result.leaving.append((free, free))
+    result.parts.append(Add(position, 0, free + sum(milli for _, milli in over), None, None))
+    result.cohorts[position] = tuple([one for one in cohorts if one not in over])
+    result.seen[position] = cohorts
+
+
 def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | None:
     """Return the merge of two shards, None if they are not the halves of one shard or have different limits."""
     one, other = staying.layout, leaving.layout
@@ -83,6 +129,9 @@ def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | 
     highest = [max(pair) for pair in zip(one.highest, other.highest, strict=True)]
     result = Merging(one.shard_count // 2, start_ms, fill_time_ms, highest, [], [])
     for position, (stays, goes) in enumerate(zip(one.baselines, other.baselines, strict=True)):
+        if isinstance(leaving, SlotView) and position in leaving.cohorts:
+            _merge_slots(leaving, position, now[0], result)
+            continue
         brought = goes.level(leaving.numbers[position], start_ms)
         seen = leaving.numbers[position]
         full_at = goes.capacity_milli - goes.earned(start_ms) + 1

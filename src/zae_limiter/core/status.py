@@ -31,7 +31,12 @@ def check_on_unavailable(value: object) -> OnUnavailable | None:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """One limit as a request found it; ``available`` is negative if the bucket is in debt."""
+    """One limit as a request found it; ``available`` is negative if the bucket is in debt.
+
+    ``exact`` is False for a limit of concurrent use, whose slots are returned at any time. ``retry_after_seconds`` is
+    then the longest wait, if no lease renews its slots. ``in_use`` is the number of slots in use, None for other
+    limits.
+    """
 
     entity_id: str
     resource: str
@@ -41,6 +46,8 @@ class LimitStatus:
     requested: int
     exceeded: bool
     retry_after_seconds: float
+    exact: bool = True
+    in_use: int | None = None
 
     @property
     def deficit(self) -> int:
@@ -49,7 +56,7 @@ class LimitStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all data of the status, ready for JSON."""
-        return {
+        data: dict[str, Any] = {
             "entity_id": self.entity_id,
             "resource": self.resource,
             "limit_name": self.limit_name,
@@ -62,6 +69,9 @@ class LimitStatus:
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,
         }
+        if self.in_use is None:
+            return data
+        return data | {"hold_seconds": self.limit.hold_seconds, "in_use": self.in_use, "exact": self.exact}
 
 
 class DeferredStatuses(Protocol):
@@ -73,7 +83,11 @@ class DeferredStatuses(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """One limit of a bucket: its balance as of ``last_refill_ms``, and the numbers of the limit."""
+    """One limit of a bucket: its balance as of ``last_refill_ms``, and the numbers of the limit.
+
+    A limit of concurrent use has a hold. ``tokens_milli`` are then its free slots, and ``cohorts`` the slots in use:
+    their end in seconds since the epoch, and millislots. Slots whose end has passed are free as well.
+    """
 
     entity_id: str
     resource: str
@@ -84,6 +98,8 @@ class BucketState:
     refill_amount_milli: int
     refill_period_ms: int
     total_consumed_milli: int = 0
+    hold_seconds: int = 0
+    cohorts: tuple[tuple[int, int], ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -94,6 +110,16 @@ class BucketState:
     def capacity(self) -> int:
         """The capacity in whole tokens."""
         return self.capacity_milli // 1000
+
+    @property
+    def limit(self) -> Limit:
+        """The limit in force."""
+        refill = self.refill_amount_milli // 1000, self.refill_period_ms // 1000
+        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds)
+
+    def in_use(self, now_ms: int) -> int:
+        """Return how many slots are in use at a time, in milliseconds since the epoch."""
+        return sum(milli for end_s, milli in self.cohorts if end_s * 1000 > now_ms) // 1000
 
 
 @dataclass(frozen=True, slots=True)

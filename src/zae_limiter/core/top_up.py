@@ -12,11 +12,12 @@ been full before a take would have overflowed. What would have overflowed is not
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.acquire import Take
+from zae_limiter.core.acquire import Take, TakeWithSlots
 from zae_limiter.core.add_or_set import Bounds
 from zae_limiter.core.bucket import TimeBounds, grid
 from zae_limiter.core.bucket_changes import expiry_s, solvency
 from zae_limiter.core.lazy_dataclass import dataclass, replace
+from zae_limiter.core.slots import SlotTake, SlotView, item_expiry_s, take_slots
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 _SURE_MS = 20
@@ -131,11 +132,20 @@ def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts:
     layout, now = view.layout, known.now
     if not creation.earliest_ms <= known.created_ms < layout.start_ms:
         return None
+    slots: list[SlotTake] = []
+    if isinstance(view, SlotView):
+        taken_slots = take_slots(view, amounts, now)
+        if taken_slots is None:
+            return None
+        amounts, slots = taken_slots
     returned = creation.withheld(view, known)
     bounds: list[Bounds] = []
     taken = dict(amounts)
     for position, baseline in enumerate(layout.baselines):
         balance = view.numbers[position]
+        if position in layout.shared.slots:
+            returned[position] = 0
+            continue
         early, late = baseline.earned(now[0]), baseline.earned(now[1])
         ceiling = baseline.capacity_milli - late
         # A return must not raise the level above the capacity, so the upper bound of the write is
@@ -152,4 +162,6 @@ def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts:
     floors = solvency(view, bounds, now) if terms.ttl_multiplier else None
     used_ms = max(now[1], layout.start_ms)
     expires_s = None if floors is None else expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
+    if isinstance(view, SlotView):
+        return TopUp(TakeWithSlots(bounds, item_expiry_s(view, expires_s), floors or (), slots), returned)
     return TopUp(Take(bounds, expires_s, floors or ()), returned)

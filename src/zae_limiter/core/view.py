@@ -105,7 +105,8 @@ class LimitLayout:
 
     ``shares`` are the limits in force, sorted by name, then the dormant ones, which are no longer
     in force. ``positions`` are the positions in ``shares``, by name. ``highest`` is the largest
-    capacity each limit ever had, over all shards, in millitokens.
+    capacity each limit ever had, over all shards, in millitokens. ``slots`` are the positions of
+    limits of concurrent use.
     """
 
     shares: tuple[LimitShare, ...]
@@ -117,6 +118,7 @@ class LimitLayout:
     shard_count: int
     fill_time_ms: int
     highest: tuple[int, ...]
+    slots: tuple[int, ...]
 
     def agrees(self, terms: EffectiveLimits) -> bool:
         """Return whether buckets of this layout were built from these limits."""
@@ -171,6 +173,11 @@ class BucketLayout(Admitted):
     def highest(self) -> tuple[int, ...]:
         """The largest capacity each limit ever had, over all shards, in millitokens."""
         return self.shared.highest
+
+    @property
+    def seen_terms(self) -> EffectiveLimits:
+        """The limits that the bucket was seen to follow, ``NO_LIMITS`` if none are known."""
+        return self.terms
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
@@ -238,6 +245,11 @@ class View(Generic[F]):
     def writes(self) -> int:
         """The bucket's write counter."""
         return self.numbers[-1]
+
+    def level(self, position: int, at_ms: int) -> int:
+        """Return what is available of a limit, in millitokens; a negative level is debt."""
+        baseline: Baseline = self.layout.baseline(position)
+        return baseline.level(self.numbers[position], at_ms)
 
     def total(self, position: int) -> int:
         """Return the total ever consumed of one limit, minus what was given back, in millitokens."""

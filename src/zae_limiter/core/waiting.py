@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Literal, NamedTuple, TypeGuard
 
-from zae_limiter.core.acquire import LevelOfLimit
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.errors import RateLimitExceeded, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.levels import LevelOfLimit
 from zae_limiter.core.names import check_whole_number
 from zae_limiter.core.status import LimitStatus
 
@@ -21,6 +21,8 @@ MAX_PRIORITY = 1_000
 _MAX_WAITING = 10_000_000
 _LEAST_COST = 1e-9
 _TICK_S = 0.001
+_ASK_FOR_SLOTS_S = 0.25
+"""The first request that waits for a slot asks again after this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,10 @@ Demand = Mapping[str, int]
 
 
 def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> dict[str, LimitSupply]:
-    """Return the supply of a bucket with these levels, at the time ``now``, which is ``now_s`` on the other clock."""
+    """Return the supply of a bucket with these levels, at the time ``now``, which is ``now_s`` on the other clock.
+
+    Slots are left out: they are returned at any time, so nothing is known of a wait for them.
+    """
     return {
         level.name: LimitSupply(
             level.available_milli(now),
@@ -140,6 +145,7 @@ def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> 
             level.limit.capacity_milli,
         )
         for level in levels
+        if level.is_exact
     }
 
 
@@ -203,6 +209,17 @@ class PaceProgress(NamedTuple):
     def remaining_s(self) -> float | None:
         """The seconds left at this speed, None if the total is unknown."""
         return None if self.total is None else (self.total - self.granted) * self.elapsed_s / self.granted
+
+
+def next_ask_s(error: RateLimitExceeded) -> float:
+    """Return the seconds after which a rejected request asks again: its exact wait, or earlier for slots.
+
+    Slots may be returned at any time, also by other processes. So they are asked for often.
+    """
+    exceeded = [status for status in error.statuses if status.exceeded]
+    exact = max([status.retry_after_seconds for status in exceeded if status.exact], default=0.0)
+    inexact = [status.retry_after_seconds for status in exceeded if not status.exact]
+    return max(exact, min(_ASK_FOR_SLOTS_S, *inexact)) if inexact else error.retry_after_seconds
 
 
 def primary_bucket(statuses: Sequence[LimitStatus]) -> tuple[str, str] | None:

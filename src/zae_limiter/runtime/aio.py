@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 
 if TYPE_CHECKING:
     from zae_limiter.runtime.later import Later as Later
+    from zae_limiter.runtime.own_loop import OwnThread as OwnThread
+    from zae_limiter.runtime.tasks import Answer as Answer
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
     from zae_limiter.runtime.tasks import Lock as Lock
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from zae_limiter.runtime.tasks import finish as finish
     from zae_limiter.runtime.tasks import finish_in_place as finish_in_place
     from zae_limiter.runtime.tasks import in_thread as in_thread
+    from zae_limiter.runtime.tasks import notifier as notifier
     from zae_limiter.runtime.tasks import shared as shared
     from zae_limiter.runtime.tasks import sleep as sleep
     from zae_limiter.runtime.tasks import within as within
@@ -33,9 +36,11 @@ ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _MODULES = {
     "Later": "later",
+    "OwnThread": "own_loop",
     "Wakeup": "wakeup",
     **dict.fromkeys(
         (
+            "Answer",
             "Background",
             "Completable",
             "Lock",
@@ -44,6 +49,7 @@ _MODULES = {
             "finish",
             "finish_in_place",
             "in_thread",
+            "notifier",
             "shared",
             "sleep",
             "within",

@@ -22,6 +22,7 @@ from weakref import WeakSet
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.process import renew_in_copies
 from zae_limiter.runtime import SIGTERM_WAIT_S, Shared, end_by_sigterm, is_sigterm_unhandled
+from zae_limiter.runtime.own_thread import OwnThread as OwnThread
 from zae_limiter.runtime.thread_pool import ThreadPool
 from zae_limiter.runtime.thread_wakeup import Wakeup as Wakeup
 
@@ -437,6 +438,15 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
     # Thread.start() waits for the new thread. An interrupt of that wait may keep a lock that the new thread needs.
     with suppress(RuntimeError):
         _thread.start_new_thread(call, args)
+
+
+def notifier(callback: Callable[[T], object], argument: T) -> Callable[[], None]:
+    """Return a function for another thread that calls ``callback`` there."""
+
+    def notify() -> None:
+        callback(argument)
+
+    return notify
 
 
 def finish(work: Completable[T]) -> T:

@@ -1,9 +1,11 @@
 """Name the attributes of items, and parse the names that belong to one limit.
 
 A field has at most two letters and no ``_``. So ``b_{limit}_{field}`` can be parsed, although the
-name of a limit may contain ``_`` and ``.``.
+name of a limit may contain ``_`` and ``.``. The only longer fields are those of cohorts, ``h`` and the
+digits of their end.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 PK = "PK"
@@ -20,7 +22,11 @@ REFILL_PERIOD = "rp"
 TOTAL_CONSUMED = "tc"
 DORMANT = "dm"
 HIGHEST_CAPACITY = "hc"
-BUCKET_FIELDS = frozenset({TOKENS, CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, TOTAL_CONSUMED, DORMANT, HIGHEST_CAPACITY})
+HOLD = "hs"
+BUCKET_FIELDS = frozenset(
+    {TOKENS, CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, TOTAL_CONSUMED, DORMANT, HIGHEST_CAPACITY, HOLD}
+)
+COHORT = "h"
 
 # Bucket, shared by all its limits
 BASELINE = "rf"
@@ -36,7 +42,7 @@ PARENT_ID = "parent_id"
 WRITE_COUNTER = "b_wcu_tc"
 
 # Config, per limit: l_{limit}_{field}
-CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD})
+CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, HOLD})
 CONFIG_VERSION = "config_version"
 ON_UNAVAILABLE = "on_unavailable"
 DELETED = "deleted"
@@ -48,6 +54,15 @@ _REGISTRY_PREFIX = "r_"
 _SEQUENCE_PREFIX = "s_"
 _TOTAL_SUFFIX = f"_{TOTAL_CONSUMED}"
 _SHARD_DIGITS = 4
+_COHORT_DIGITS = 12
+_COHORTS = 1024
+
+
+class CohortAttribute(NamedTuple):
+    """The parts of the attribute of a cohort: the limit, and its end in seconds since the epoch."""
+
+    limit_name: str
+    end_s: int
 
 
 class LimitAttribute(NamedTuple):
@@ -65,6 +80,26 @@ def bucket_attribute(limit_name: str, field: str) -> str:
 def parse_bucket_attribute(name: str) -> LimitAttribute | None:
     """Return the parts of ``bucket_attribute``, None for another name."""
     return _parse(name, _BUCKET_PREFIX, BUCKET_FIELDS)
+
+
+@lru_cache(_COHORTS)
+def cohort_attribute(limit_name: str, end_s: int) -> str:
+    """Return the name of the attribute with the slots of one limit that are in use until ``end_s``."""
+    return f"{_BUCKET_PREFIX}{limit_name}_{COHORT}{end_s}"
+
+
+def parse_cohort_attribute(name: str) -> CohortAttribute | None:
+    """Return the parts of ``cohort_attribute``, None for another name."""
+    if not name.startswith(_BUCKET_PREFIX):
+        return None
+    limit_name, _, field = name[len(_BUCKET_PREFIX) :].rpartition("_")
+    digits = field[1:]
+    # Check the length first: an attribute name may have 65,535 digits, and int() rejects that many.
+    if not limit_name or field[:1] != COHORT or len(digits) > _COHORT_DIGITS:
+        return None
+    # Only the form that is written: "007" and "7" would be two names of one cohort.
+    is_end = digits.isascii() and digits.isdigit() and digits[0] != "0"
+    return CohortAttribute(limit_name, int(digits)) if is_end else None
 
 
 def is_total(name: str) -> bool:

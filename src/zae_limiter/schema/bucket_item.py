@@ -5,16 +5,18 @@
 
 from collections.abc import Iterable, Sequence
 
+from zae_limiter.core.bucket import LimitShare
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.shard_totals import ShardHolding, available, fold
 from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.slots import Cohorts, SlotView
 from zae_limiter.core.status import BucketState
-from zae_limiter.core.view import NO_LIMITS, Amounts, BucketLayout, EffectiveLimits, View, pace_after
+from zae_limiter.core.view import NO_LIMITS, Amounts, BucketLayout, EffectiveLimits, Pace, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.bucket_layout import ItemLayout, limit_layout_of, owner_of
+from zae_limiter.schema.bucket_layout import ItemLayout, cohort_names, limit_layout_of, owner_of
 from zae_limiter.schema.operations import Key, Matches
 
 BucketView = View["StoredLayout"]
@@ -83,13 +85,36 @@ class StoredLayout(BucketLayout):
         return self.guard.holds(item)
 
 
+@dataclass(frozen=True, slots=True)
+class SlotLayout(StoredLayout):
+    """The layout of a bucket with limits of concurrent use. ``known`` are the limits that it was seen to follow.
+
+    Its ``terms`` are never those of a request, so that ``next_step`` takes another path, which costs other buckets
+    nothing.
+    """
+
+    known: EffectiveLimits
+
+    @property
+    def seen_terms(self) -> EffectiveLimits:
+        """The limits that the bucket was seen to follow, ``NO_LIMITS`` if none are known."""
+        return self.known
+
+    def follows(self, terms: EffectiveLimits) -> bool:
+        """Return whether the bucket was built from these limits."""
+        return self.known is terms or self.shared.agrees(terms)
+
+
 def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0) -> Key:
     """Return the key of one shard of a bucket."""
     return Key(keys.pk_bucket(namespace_id, entity_id, resource, shard), keys.sk_state())
 
 
 def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
-    """Return the view after this client's own take; the layout is the one that the take required."""
+    """Return the view after this client's own take; the layout is the one that the take required.
+
+    The bucket has no limits of concurrent use.
+    """
     try:
         numbers = before.layout.shared.read_numbers(item)
     except KeyError as missing:
@@ -98,6 +123,20 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
         return View(before.layout, numbers, now_ms, None)
     return View(before.layout, numbers, now_ms, pace_after(before, numbers, amounts, now_ms))
+
+
+def view_after_write(before: BucketView, item: Item, own: Amounts, now_ms: int) -> BucketView:
+    """Return the view after this client's own write to a bucket of any kind, which has kept its layout."""
+    layout = before.layout
+    if not layout.shared.slots:
+        return view_after_take(before, item, own, now_ms)
+    try:
+        numbers = layout.shared.read_numbers(item)
+    except KeyError as missing:
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {missing} is missing") from None
+    if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
+        return _slot_view(item, layout, numbers, now_ms, None)
+    return _slot_view(item, layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
 
 
 def view_of(
@@ -110,13 +149,43 @@ def view_of(
     Raises:
         CorruptItemError: The item is not a bucket, or is damaged.
     """
-    if before is not None and before.layout.terms is (terms or NO_LIMITS) and before.layout.describes(item):
+    same = before is not None and (before.layout.terms is (terms or NO_LIMITS) or before.layout.shared.slots)
+    if before is not None and same and before.layout.describes(item):
         numbers = _numbers(before.layout, item)
-        return View(before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
+        return _view(item, before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
     layout = stored_layout_of(item, terms)
     # A pace has one entry per limit, so it only fits a layout with the same number of limits.
     pace = before.pace if before is not None and len(before.layout.grids) == len(layout.grids) else None
-    return View(layout, layout.shared.read_numbers(item), now_ms, pace)
+    return _view(item, layout, layout.shared.read_numbers(item), now_ms, pace)
+
+
+def _view(item: Item, layout: StoredLayout, numbers: tuple[int, ...], now_ms: int, pace: Pace | None) -> BucketView:
+    if layout.shared.slots:
+        return _slot_view(item, layout, numbers, now_ms, pace)
+    return View(layout, numbers, now_ms, pace)
+
+
+def _slot_view(
+    item: Item, layout: StoredLayout, numbers: tuple[int, ...], now_ms: int, pace: Pace | None
+) -> BucketView:
+    """Return the view of a bucket with limits of concurrent use."""
+    expires_s = fields.optional_number(item, attributes.TTL)
+    return SlotView(layout, numbers, now_ms, pace, cohorts_of(item, layout.shared), expires_s)
+
+
+def cohorts_of(item: Item, shared: ItemLayout) -> dict[int, Cohorts]:
+    """Return the slots in use of each limit of concurrent use, by position.
+
+    Raises:
+        CorruptItemError: A number of slots is no integer.
+    """
+    found: dict[int, Cohorts] = dict.fromkeys(shared.slots, ())
+    for position, end_s, name in cohort_names(shared.slot_names, tuple(item)):
+        milli = item[name]
+        if type(milli) is not int:
+            fields.damaged(item, name, "an integer")
+        found[position] += ((end_s, milli),)
+    return found
 
 
 def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:
@@ -154,8 +223,9 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
     start_ms = fields.number(item, attributes.BASELINE)
     if fields.text(item, "SK") != keys.sk_state():
         raise ValueError("its sort key is not that of a bucket")
-    return StoredLayout(
-        terms=terms if shared.agrees(terms) else NO_LIMITS,
+    known = terms if shared.agrees(terms) else NO_LIMITS
+    layout = StoredLayout(
+        terms=known,
         birth=_birth(item),
         shared=shared,
         start_ms=start_ms,
@@ -163,6 +233,21 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
         pk=item["PK"],
         generation=fields.number(item, attributes.GENERATION),
         guard=_guard(item),
+    )
+    return _with_slots(layout, known) if shared.slots else layout
+
+
+def _with_slots(layout: StoredLayout, known: EffectiveLimits) -> SlotLayout:
+    return SlotLayout(
+        NO_LIMITS,
+        layout.birth,
+        layout.shared,
+        layout.start_ms,
+        layout.grids,
+        layout.pk,
+        layout.generation,
+        layout.guard,
+        known,
     )
 
 
@@ -194,6 +279,9 @@ def states_of(shards: Sequence[Item]) -> list[BucketState]:
     owner = owner_of(shards[0])
     states = []
     for limit in _newest(layouts).limits:
+        if limit.hold_seconds:
+            states.append(_slot_state(owner, limit, _views_of(shards, layouts)))
+            continue
         folded = fold(_holdings(shards, layouts, limit))
         states.append(
             BucketState(
@@ -219,9 +307,45 @@ def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[i
     """
     layouts = [stored_layout_of(item) for item in shards]
     for limit in _newest(layouts).limits:
+        if limit.name == limit_name and limit.hold_seconds:
+            state = _slot_state(owner_of(shards[0]), limit, _views_of(shards, layouts))
+            # Slots whose end has passed are free.
+            ended = sum(milli for end_s, milli in state.cohorts if end_s * 1000 <= now_ms)
+            return limit.capacity_milli, state.tokens_milli + ended
         if limit.name == limit_name:
             return limit.capacity_milli, available(_holdings(shards, layouts, limit), now_ms)
     return None
+
+
+def _views_of(shards: Sequence[Item], layouts: Sequence[StoredLayout]) -> list[BucketView]:
+    return [_view(item, one, _numbers(one, item), 0, None) for item, one in zip(shards, layouts, strict=True)]
+
+
+def _slot_state(owner: keys.BucketKey, limit: Limit, views: Sequence[BucketView]) -> BucketState:
+    """Return a limit of concurrent use, summed over all shards."""
+    free, total, cohorts = 0, 0, dict[int, int]()
+    for view in views:
+        position = view.layout.position(limit.name)
+        if isinstance(view, SlotView) and position is not None and position in view.cohorts:
+            free += view.numbers[position]
+            total += view.total(position)
+            for end_s, milli in view.cohorts[position]:
+                cohorts[end_s] = cohorts.get(end_s, 0) + milli
+        else:
+            free += LimitShare.of(limit, view.layout.shard, view.layout.shard_count).capacity_milli
+    return BucketState(
+        entity_id=owner.entity_id,
+        resource=owner.resource,
+        limit_name=limit.name,
+        tokens_milli=free,
+        last_refill_ms=max(view.layout.start_ms for view in views),
+        capacity_milli=limit.capacity_milli,
+        refill_amount_milli=0,
+        refill_period_ms=0,
+        total_consumed_milli=total,
+        hold_seconds=limit.hold_seconds,
+        cohorts=tuple(sorted(one for one in cohorts.items() if one[1])),
+    )
 
 
 def _newest(layouts: Sequence[StoredLayout]) -> StoredLayout:

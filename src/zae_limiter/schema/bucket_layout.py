@@ -20,22 +20,30 @@ from zae_limiter.schema import attributes, fields, keys
 _SHARED = 1024
 """The number of layouts that are cached; a bucket with another layout gets its own object."""
 
-_Described = tuple[int, int, int, int | None]
-"""Capacity, refill amount, refill period and highest capacity of one limit.
+_Described = tuple[int, int, int, int | None, int]
+"""Capacity, refill amount, refill period, highest capacity and hold of one limit.
 
-The highest capacity is None if it is the current capacity.
+The highest capacity is None if it is the current capacity. The hold is 0 for a rate limit. The refill amount and the
+period are 0 for a limit of concurrent use.
 """
+
+CohortName = tuple[int, int, str]
+"""The position of a limit, the end of a cohort in seconds, and the name of its attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemLayout(LimitLayout):
-    """A layout, its attribute names, and a reader of balances, totals and write counter."""
+    """A layout, its attribute names, and a reader of balances, totals and write counter.
+
+    ``slot_names`` are the limits of concurrent use, with their positions.
+    """
 
     balance_names: tuple[str, ...]
     total_names: tuple[str, ...]
     read_numbers: Callable[[Item], tuple[int, ...]]
     parent_id: str | None
     cascade: bool
+    slot_names: tuple[tuple[str, int], ...]
 
 
 class _Shape(NamedTuple):
@@ -46,7 +54,7 @@ class _Shape(NamedTuple):
 
     in_force: int
     names: tuple[str, ...]
-    described_by: tuple[tuple[str, str, str, str], ...]
+    described_by: tuple[tuple[str, str, str, str, str], ...]
 
 
 class _Identity(NamedTuple):
@@ -82,16 +90,30 @@ def limit_layout_of(item: Item) -> ItemLayout:
     shape = _shape(tuple(item))
     # Hazard: 1, 1.0 and True are equal as keys of the cache. So the types are checked before the
     # lookup.
-    described = [
-        (
-            fields.number(item, capacity),
-            fields.number(item, amount),
-            fields.number(item, period),
-            fields.optional_number(item, highest),
-        )
-        for capacity, amount, period, highest in shape.described_by
-    ]
-    return _layout(shape, tuple(described), identity)
+    return _layout(shape, tuple([_described(item, *names) for names in shape.described_by]), identity)
+
+
+def _described(item: Item, capacity: str, amount: str, period: str, highest: str, hold: str) -> _Described:
+    """Return the numbers of one limit; the arguments are the names of its attributes."""
+    if hold in item:
+        return fields.number(item, capacity), 0, 0, None, fields.number(item, hold)
+    rate = fields.number(item, amount), fields.number(item, period)
+    return fields.number(item, capacity), *rate, fields.optional_number(item, highest), 0
+
+
+@lru_cache(_SHARED)
+def cohort_names(slot_names: tuple[tuple[str, int], ...], attribute_names: tuple[str, ...]) -> tuple[CohortName, ...]:
+    """Return the cohorts of an item with these attributes, by their end; ``slot_names`` are those of its layout.
+
+    All items with the same holds have the same few cohorts at a time.
+    """
+    found, positions = [], dict(slot_names)
+    for name in attribute_names:
+        parsed = attributes.parse_cohort_attribute(name)
+        position = None if parsed is None else positions.get(parsed.limit_name)
+        if parsed is not None and position is not None:
+            found.append((position, parsed.end_s, name))
+    return tuple(sorted(found))
 
 
 def shard_count_of(item: Item) -> int:
@@ -133,6 +155,7 @@ def _shape(attribute_names: tuple[str, ...]) -> _Shape:
             attributes.bucket_attribute(name, attributes.REFILL_AMOUNT),
             attributes.bucket_attribute(name, attributes.REFILL_PERIOD),
             attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY),
+            attributes.bucket_attribute(name, attributes.HOLD),
         )
         for name in ordered
     ]
@@ -142,8 +165,8 @@ def _shape(attribute_names: tuple[str, ...]) -> _Shape:
 @lru_cache(_SHARED)
 def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identity) -> ItemLayout:
     limits = [
-        Limit(name, _whole(capacity), _whole(amount), _whole(period))
-        for name, (capacity, amount, period, _) in zip(shape.names, described, strict=True)
+        Limit(name, _whole(capacity), _whole(amount), _whole(period), hold)
+        for name, (capacity, amount, period, _, hold) in zip(shape.names, described, strict=True)
     ]
     highest = [limit.capacity_milli if one[3] is None else one[3] for limit, one in zip(limits, described, strict=True)]
     balance_names = tuple([attributes.bucket_attribute(name, attributes.TOKENS) for name in shape.names])
@@ -158,11 +181,13 @@ def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identit
         shard_count=identity.shard_count,
         fill_time_ms=identity.fill_time_ms,
         highest=tuple(highest),
+        slots=tuple([position for position, limit in enumerate(limits) if limit.hold_seconds]),
         balance_names=balance_names,
         total_names=total_names,
         read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),
         parent_id=identity.parent_id,
         cascade=identity.cascade,
+        slot_names=tuple([(limit.name, at) for at, limit in enumerate(limits) if limit.hold_seconds]),
     )
 
 

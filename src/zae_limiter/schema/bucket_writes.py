@@ -6,22 +6,23 @@ from the view fit the item. A writer that changes the baseline, the stamp, the d
 count must also raise the generation.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.acquire import Take
+from zae_limiter.core.acquire import Take, TakeWithSlots
 from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.bucket_changes import Add, Part, Settling, expiry_s
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.outcome import Item
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
+from zae_limiter.core.slots import SlotView, cohort_end_s
 from zae_limiter.core.splitting import Merging, Splitting
 from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.view import EffectiveLimits
-from zae_limiter.schema import attributes, keys
+from zae_limiter.schema import attributes, keys, slot_writes
 from zae_limiter.schema.bucket_item import BucketView, StoredLayout
 from zae_limiter.schema.operations import (
+    AbsentOrAtMost,
     AtLeast,
     AtMost,
     AttributeAbsent,
@@ -30,7 +31,6 @@ from zae_limiter.schema.operations import (
     Condition,
     Delete,
     Differs,
-    DirectUpdate,
     Equals,
     ItemAbsent,
     Key,
@@ -77,6 +77,8 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         else:
             put[name] = balance
         ranges.append((name, low, high))
+    if type(taking) is TakeWithSlots:
+        return slot_writes.take(view, taking, add, put, ranges)
     # Every take sets or removes the expiry. A stale expiry could delete a bucket before it is full.
     removed = _REMOVE_TTL
     if taking.expires_s is not None:
@@ -88,65 +90,6 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
     # ``layout.key``, inlined because this runs for every acquire.
     key = _new_tuple(Key, (layout.pk, _STATE))
     return Update(key, add, put, removed, (layout.guard, Ranges(ranges)) if ranges else (layout.guard,))
-
-
-class BucketTake(DirectUpdate):
-    """The write of ``take``. Its changes and conditions are made when they are read.
-
-    An embedded table applies it by ``applied_to``, and reads neither unless that is refused.
-    """
-
-    __slots__ = ("_nonce", "_taking", "_view")
-
-    def __init__(self, view: BucketView, taking: Take, nonce: int) -> None:
-        self.key = _new_tuple(Key, (view.layout.pk, _STATE))
-        self._view = view
-        self._taking = taking
-        self._nonce = nonce
-
-    def __getattr__(self, name: str) -> Any:
-        """Make the changes and conditions; Python calls this for an attribute that was never assigned."""
-        return getattr(take(self._view, self._taking, self._nonce), name)
-
-    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
-        """Return whether all attributes that the take writes are covered; False if it removes one."""
-        taking, shared = self._taking, self._view.layout.shared
-        names = [_WRITE_COUNTER, _NONCE, _TTL]
-        for bound in taking.bounds:
-            names += (shared.balance_names[bound[0]], shared.total_names[bound[0]])
-        return taking.expires_s is not None and covers(names)
-
-    def applied_to(self, item: Item) -> dict[str, Any] | None:
-        """Return the item after the take; None if it may be refused, or is not the usual case."""
-        taking, layout = self._taking, self._view.layout
-        if taking.solvent:
-            return None
-        balance_names, total_names = layout.shared.balance_names, layout.shared.total_names
-        try:
-            if layout.guard.read(item) != layout.guard.values:
-                return None
-            new = {**item}
-            for position, taken, low, high, balance in taking.bounds:
-                name, total_name = balance_names[position], total_names[position]
-                found, total = item[name], item[total_name]
-                if type(found) is not int or found < low or (high is not None and found > high):
-                    return None
-                if type(total) is not int:
-                    return None
-                new[name] = found - taken if balance is None else balance
-                new[total_name] = total + taken
-            writes = item[_WRITE_COUNTER]
-        except KeyError:
-            return None
-        if type(writes) is not int:
-            return None
-        new[_WRITE_COUNTER] = writes + 1
-        new[_NONCE] = self._nonce
-        if taking.expires_s is None:
-            new.pop(_TTL, None)
-        else:
-            new[_TTL] = taking.expires_s
-        return new
 
 
 def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:
@@ -195,7 +138,8 @@ def sent_again(write: Put | Update, birth: int) -> Put | Update:
 def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
     """Return the write that charges debits and gives credits. Only a debit holds, and only a debit ends the expiry.
 
-    A pure credit requires the birth number of the bucket that was charged.
+    A pure credit requires the birth number of the bucket that was charged. A release does too, and that its cohort has
+    the slots: another holder may have those that are returned already.
     """
     layout = view.layout
     add = {attributes.WRITE_COUNTER: 1}
@@ -208,6 +152,7 @@ def settle(view: BucketView, settling: Settling, nonce: int) -> Update:
     for part in settling.parts:
         _write_part(layout, part, add, put)
         when.append(_condition(layout.balance_names[part.position], part))
+    slot_writes.release(settling.releases, add, when)
     return Update(layout.key, add, put, (attributes.TTL,) if settling.held else (), tuple(when))
 
 
@@ -241,6 +186,8 @@ def create(owner: Owner, terms: EffectiveLimits, spent: dict[str, int], now_ms: 
         _put_limit(item, limit)
         item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] = baseline.capacity_milli - taken
         item[attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED)] = taken
+        if taken and limit.hold_seconds:
+            item[attributes.cohort_attribute(limit.name, cohort_end_s(limit, now_ms))] = taken
     owes = any(item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] < 0 for limit in terms.limits)
     if terms.ttl_multiplier and not owes:
         item[attributes.TTL] = expiry_s(now_ms, fill_time_ms, terms.ttl_multiplier)
@@ -264,12 +211,18 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
         when.append(AtLeast(layout.balance_names[position], floor))
         name = layout.shared.shares[position].name
         remove += sorted(attributes.bucket_attribute(name, field) for field in attributes.BUCKET_FIELDS)
+    for position, cohorts in rebasing.freed:
+        slot_writes.remove_cohorts(layout.shared.shares[position].name, cohorts, remove, when)
+    for joined in rebasing.joined:
+        add[attributes.cohort_attribute(joined.name, joined.end_s)] = joined.milli
     for fresh in rebasing.added:
         tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
         when.append(AttributeAbsent(tokens))
         put[tokens] = fresh.balance
         add[attributes.bucket_attribute(fresh.baseline.name, attributes.TOTAL_CONSUMED)] = fresh.spent
     _rewrite_terms(layout, rebasing, put, remove)
+    if isinstance(view, SlotView) and rebasing.expires_s is not None:
+        when.append(AbsentOrAtMost(attributes.TTL, rebasing.expires_s))
     return Update(layout.key, add, put, tuple(remove), tuple(when))
 
 
@@ -282,6 +235,10 @@ def split(view: BucketView, splitting: Splitting, nonce: int) -> tuple[Update, P
     for part in splitting.parts:
         _write_part(layout, part, add, put)
         when.append(_condition(layout.balance_names[part.position], part))
+    for name, end_s, milli in slot_writes.moved_cohorts(layout, splitting.cohorts):
+        attribute = attributes.cohort_attribute(name, end_s)
+        add[attribute] = -milli
+        when.append(AtLeast(attribute, milli))
     old = Update(layout.key, add, put, (attributes.TTL,), tuple(when))
     return old, Put(_split_off(layout, splitting, nonce), (ItemAbsent(),))
 
@@ -302,9 +259,14 @@ def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int
     for share, highest in zip(layout.shared.shares, merging.highest, strict=True):
         if highest > share.limit.capacity_milli:
             put[attributes.bucket_attribute(share.name, attributes.HIGHEST_CAPACITY)] = highest
+    for name, end_s, milli in slot_writes.moved_cohorts(layout, merging.cohorts):
+        add[attributes.cohort_attribute(name, end_s)] = milli
     names = leaving.layout.balance_names
     ranges = [(name, low, high) for name, (low, high) in zip(names, merging.leaving, strict=True)]
-    gone = Delete(leaving.layout.key, (leaving.layout.guard, Ranges(ranges)))
+    as_seen: list[Condition] = []
+    for position, cohorts in merging.seen.items():
+        slot_writes.remove_cohorts(leaving.layout.shared.shares[position].name, cohorts, [], as_seen)
+    gone = Delete(leaving.layout.key, (leaving.layout.guard, Ranges(ranges), *as_seen))
     return Update(layout.key, add, put, (), tuple(when)), gone
 
 
@@ -338,6 +300,8 @@ def _split_off(layout: StoredLayout, splitting: Splitting, nonce: int) -> dict[s
         name = part.name
         item[layout.balance_names[position]] = splitting.new_balances[position]
         item[layout.total_names[position]] = 0
+        for end_s, milli in splitting.cohorts.get(position, ()):
+            item[attributes.cohort_attribute(name, end_s)] = milli
         if position >= len(layout.limits):
             item[attributes.bucket_attribute(name, attributes.DORMANT)] = True
         if layout.highest[position] > part.limit.capacity_milli:
@@ -419,5 +383,8 @@ def _put_terms(put: dict[str, Any], terms: EffectiveLimits) -> None:
 
 def _put_limit(put: dict[str, Any], limit: Limit) -> None:
     put[attributes.bucket_attribute(limit.name, attributes.CAPACITY)] = limit.capacity_milli
+    if limit.hold_seconds:
+        put[attributes.bucket_attribute(limit.name, attributes.HOLD)] = limit.hold_seconds
+        return
     put[attributes.bucket_attribute(limit.name, attributes.REFILL_AMOUNT)] = limit.refill_amount_milli
     put[attributes.bucket_attribute(limit.name, attributes.REFILL_PERIOD)] = limit.refill_period_ms

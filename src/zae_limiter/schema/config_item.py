@@ -217,6 +217,11 @@ def _record_of(item: Item | None) -> ConfigRecord | None:
 
 
 def _limit_attributes(limit: Limit) -> dict[str, int]:
+    if limit.hold_seconds:
+        return {
+            attributes.config_attribute(limit.name, attributes.CAPACITY): limit.capacity,
+            attributes.config_attribute(limit.name, attributes.HOLD): limit.hold_seconds,
+        }
     return {
         attributes.config_attribute(limit.name, attributes.CAPACITY): limit.capacity,
         attributes.config_attribute(limit.name, attributes.REFILL_AMOUNT): limit.refill_amount,
@@ -230,12 +235,15 @@ def _limits_of(item: Item) -> tuple[Limit, ...]:
 
 
 def _limit_of(item: Item, limit_name: str) -> Limit:
-    capacity, refill_amount, refill_period_seconds = (
-        fields.number(item, attributes.config_attribute(limit_name, field))
-        for field in (attributes.CAPACITY, attributes.REFILL_AMOUNT, attributes.REFILL_PERIOD)
+    hold = attributes.config_attribute(limit_name, attributes.HOLD)
+    by = (attributes.HOLD,) if hold in item else (attributes.REFILL_AMOUNT, attributes.REFILL_PERIOD)
+    capacity, *numbers = (
+        fields.number(item, attributes.config_attribute(limit_name, field)) for field in (attributes.CAPACITY, *by)
     )
     try:
-        return Limit(limit_name, capacity, refill_amount, refill_period_seconds)
+        return (
+            Limit.concurrent(limit_name, capacity, *numbers) if hold in item else Limit(limit_name, capacity, *numbers)
+        )
     except ValidationError as error:
         raise CorruptItemError(fields.location(item), str(error)) from error
 

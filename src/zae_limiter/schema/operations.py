@@ -152,6 +152,20 @@ class AtMost:
 
 
 @dataclass(slots=True)
+class AbsentOrAtMost:
+    """The attribute is absent, or is not a number above the bound."""
+
+    name: str
+    bound: int
+
+    def holds(self, item: Item) -> bool:
+        """Return whether the condition holds for the item."""
+        found = item.get(self.name)
+        # DynamoDB compares only numbers with a number: a comparison with anything else is false.
+        return type(found) is not int or found <= self.bound
+
+
+@dataclass(slots=True)
 class Between:
     """The attribute is a number from ``low`` to ``high``, both included."""
 
@@ -190,6 +204,7 @@ Condition = (
     | Differs
     | AtLeast
     | AtMost
+    | AbsentOrAtMost
     | Between
     | Ranges
 )
@@ -297,10 +312,12 @@ class Query:
 class Change(NamedTuple):
     """What was added to the totals of a bucket in the hour that begins at ``at_ms``, by attribute.
 
-    A later change of any bucket has a higher sequence.
+    A later change of any bucket has a higher sequence. ``in_use`` are the most slots in use at a time in that hour, by
+    limit of concurrent use, in millislots.
     """
 
     sequence: int
     key: Key
     at_ms: int
     added: Mapping[str, int]
+    in_use: Mapping[str, int] = {}

@@ -1,12 +1,13 @@
 """What a lease knows about itself: what it holds, and what is left of its limits. Nothing here makes a call."""
 
-from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter.client import BucketClient
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import NOTHING_TAKEN, HeldBucket, OwnLimits
+from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus, OnUnavailable
@@ -46,10 +47,12 @@ class LeaseFacts:
         "_durable",
         "_mutex",
         "_on_error",
+        "_on_lost",
         "_on_unavailable",
         "_others",
         "_own",
         "_pending",
+        "_slots",
         "_stage",
         "_taken",
         "_wait",
@@ -64,9 +67,11 @@ class LeaseFacts:
     _mutex: runtime.Mutex
     _on_error: OnError
     _on_unavailable: OnUnavailable | str | None
+    _on_lost: Callable[[Any], object] | None
     _own: OwnLimits
     _pending: dict[str, int] | None
     _durable: bool
+    _slots: Mapping[BucketId, SlotHold]
     _stage: int
     _taken: dict[str, int] | None
 

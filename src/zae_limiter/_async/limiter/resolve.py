@@ -1,5 +1,6 @@
 """The terms that decide about a request: the caller's own limits, or the stored ones, cached while they are fresh."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from zae_limiter._async.store.buckets import check_bucket
@@ -33,7 +34,17 @@ class Resolver:
             known = await self._read(bucket, checked, until_s)
         else:
             self._scope.caches.hits += 1
+        if checked is not None:
+            await self.allow_own(checked)
         return self.agreed(bucket, checked, known)
+
+    async def allow_own(self, own: Sequence[Limit] | FallbackLimits) -> None:
+        """Require that the table may store a bucket with the limits of a caller.
+
+        Raises:
+            KindNotAllowedError: They are of a kind that the table does not allow yet.
+        """
+        await self._configs.allow_own(own.limits if isinstance(own, FallbackLimits) else own)
 
     async def _read(self, bucket: BucketId, own: "CheckedLimits", until_s: float) -> KnownLimits:
         """Read the configuration of a bucket.

@@ -16,7 +16,7 @@ from zae_limiter._async.store.buckets import ShardId
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, Rejected, contended
-from zae_limiter.core.acquire import Take, is_fresh
+from zae_limiter.core.acquire import Take, claims_of_step, is_fresh
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.multi_shard import combined, share_out, take_across
@@ -42,6 +42,7 @@ from zae_limiter.core.sharding import (
     wants_split,
     write_rate,
 )
+from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.splitting import split
 from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
@@ -191,12 +192,11 @@ class ShardClient:
             assert written is not None, "the shards have the tokens, as share_out has shown"
             nonces = self._context.nonces
             takes = {
-                shard: bucket_writes.take(shards[shard], Take(bounds, None, ()), next(nonces))
-                for shard, bounds in written.items()
+                shard: bucket_writes.take(shards[shard], taking, next(nonces)) for shard, taking in written.items()
             }
             # A request of 0 has nothing to write.
             if not takes or await self.commit(bucket, takes, terms, request.until_s):
-                return _admitted(terms, [shards[shard] for shard in written])
+                return _admitted(terms, [(shards[shard], taking) for shard, taking in written.items()])
             refusals += 1
             await backoff.wait_or_give_up()
         raise contended(bucket)
@@ -330,9 +330,10 @@ class ShardClient:
         token = f"split-{next(self._context.nonces)}"
         outcome = await self._table.transact(operations, token, until_s=until_s)
         both = (shard, splitting.new_shard)
-        self._learn_from(outcome, both, bucket, view.layout.terms)
+        terms = view.layout.seen_terms
+        self._learn_from(outcome, both, bucket, terms)
         if isinstance(outcome, Committed):
-            await self._read_shards(bucket, both, view.layout.terms, until_s)
+            await self._read_shards(bucket, both, terms, until_s)
             self.cooldowns.end(shard_id)
         return outcome
 
@@ -411,17 +412,19 @@ class ShardClient:
                 await self._split_in_time(shard_id, view, until_s)
 
 
-def _admitted(terms: EffectiveLimits, charged: Sequence[BucketView]) -> Admitted:
+def _admitted(terms: EffectiveLimits, charged: Sequence[tuple[BucketView, Take]]) -> Admitted:
     """Return the result of a take from several shards, with their birth number, None if none of them has one."""
-    births = [view.layout.birth for view in charged if view.layout.birth is not None]
-    return Admitted(terms, births[0] if births else None)
+    births = [view.layout.birth for view, _ in charged if view.layout.birth is not None]
+    birth = births[0] if births else None
+    claims = tuple([claim for view, taking in charged for claim in claims_of_step(view, taking)])
+    return AdmittedSlots(terms, birth, claims) if claims else Admitted(terms, birth)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
     """Return whether the capacity of any shard is large enough for a request; True if no view can tell."""
     views = memory.views()
     fits = [
-        all(milli <= view.layout.baseline(position).capacity_milli for position, milli in amounts)
+        all(milli <= view.layout.shared.shares[position].capacity_milli for position, milli in amounts)
         for view in views.values()
         if len(view.layout.limits) > max((position for position, _ in amounts), default=0)
     ]

@@ -11,11 +11,12 @@ from zae_limiter.caches.buckets import BucketId, KnownLimits
 from zae_limiter.core.audit import AuditChange
 from zae_limiter.core.config import ConfigRecord, Resolution, resolve, resolve_all_resources
 from zae_limiter.core.errors import NamespaceNotFoundError
-from zae_limiter.core.limit import Limit
+from zae_limiter.core.limit import Limit, kinds_of_limits
 from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.version import check_kinds, unknown_kind
+from zae_limiter.core.version_errors import KindNotAllowedError
 from zae_limiter.core.view import effective_limits
 from zae_limiter.schema import config_item, entity_item, namespace_item, version_item
 from zae_limiter.schema.config_item import ConfigPlace
@@ -53,7 +54,7 @@ class ConfigStore:
         # would ignore limits across resources.
         kinds = {"inherit": inherit, _ALL_RESOURCES_KIND: place.resource == ALL_RESOURCES}
         await VersionStore(self._scope.client).allow_all(
-            [kind for kind, used in kinds.items() if used], change.principal
+            [*(kind for kind, used in kinds.items() if used), *kinds_of_limits(limits)], change.principal
         )
 
         async def decide() -> list[Operation]:
@@ -65,7 +66,12 @@ class ConfigStore:
     async def set_system(
         self, place: ConfigPlace, limits: Sequence[Limit], on_unavailable: OnUnavailable | None, change: AuditChange
     ) -> None:
-        """Replace the limits of the system and, unless it is None, the choice for an unavailable store."""
+        """Replace the limits of the system and, unless it is None, the choice for an unavailable store.
+
+        Raises:
+            KindNotAllowedError: Such limits are not allowed yet, and this client may not allow them.
+        """
+        await VersionStore(self._scope.client).allow_all(kinds_of_limits(limits), change.principal)
 
         async def decide() -> list[Operation]:
             seen = await self._read(place)
@@ -126,6 +132,25 @@ class ConfigStore:
         known = self._scope.caches.limits(bucket)
         fresh = known is not None and known.is_fresh(self._scope.now_ms())
         return known if fresh else None
+
+    async def allow_own(self, limits: Sequence[Limit]) -> None:
+        """Require that the table may store a bucket with limits that a caller passes; an embedded table allows it.
+
+        Raises:
+            KindNotAllowedError: It may not, and an operator has to allow it.
+        """
+        for kind in kinds_of_limits(limits):
+            if kind in self._scope.caches.kinds:
+                continue
+            versions = VersionStore(self._scope.client)
+            if self._scope.table.inline:
+                await versions.allow(kind)
+            else:
+                # It may have been allowed since the limits were read.
+                record = await versions.read()
+                if record is None or kind not in record.kinds:
+                    raise KindNotAllowedError(kind)
+            self._scope.caches.kinds |= {kind}
 
     async def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:
         """Return the effective limits of an entity for a resource, from the cache if they are fresh."""

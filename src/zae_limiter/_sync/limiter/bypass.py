@@ -126,12 +126,11 @@ def settle(client: BucketClient, charges: Sequence[Charge]) -> None:
     """
     owed: list[Owed] = []
     until_s = client.until_s()
-    for held, changes in charges:
+    for held, changes, claims in charges:
         counted = {name: amount for name, amount in changes.items() if amount and name in held.names}
         charged = {name: amount for name, amount in counted.items() if _is_charged(client, held, name, amount)}
-        settlement = held.settlement(charged)
-        if settlement is not None:
-            owed.append(Owed(held.bucket, settlement, held.admitted.terms, until_s))
+        settlements = held.settlements(charged, claims)
+        owed += [Owed(held.bucket, one, held.admitted.terms, until_s) for one in settlements]
         rest = {name: amount for name, amount in counted.items() if name not in charged}
         if rest:
             _count(client, held.bucket, held.admitted.terms, rest, until_s)

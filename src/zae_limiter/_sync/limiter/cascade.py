@@ -24,6 +24,7 @@ from zae_limiter.caches.request import (
     Owed,
     Plan,
     Rejected,
+    part_of,
 )
 from zae_limiter.core.batch import together
 from zae_limiter.core.bucket_changes import summed
@@ -265,16 +266,18 @@ def _with_bypasses(
 
     ``held`` are the buckets of the other requests. If this fails, they and what was taken before are credited.
     """
-    found = {one.bucket: one for one in held}
+    found = _by_request(asked, held)
     results: list[Cascaded] = []
     charged: list[Charge] = []
     try:
-        for request, parts, passes in asked:
+        for number, (request, parts, passes) in enumerate(asked):
             if passes:
                 taken = bypass.take(client, request, parts)
                 charged += bypass.charges_of(request, taken)
             else:
-                taken = _together(request, [found[one.bucket] for one in parts if one.bucket in found])
+                taken = _together(
+                    request, [found[number, one.bucket] for one in parts if (number, one.bucket) in found]
+                )
             results.append(taken)
     except BaseException:
         try:
@@ -283,6 +286,22 @@ def _with_bypasses(
             _give_all_back(client, _summed([one.parts for one in asked if not one.bypass]), held)
         raise
     return results
+
+
+def _by_request(asked: Sequence[PartedRequest], held: Sequence[HeldBucket]) -> dict[tuple[int, BucketId], HeldBucket]:
+    """Return what each request holds of each bucket, by its number: requests for one bucket divide its slots."""
+    found: dict[tuple[int, BucketId], HeldBucket] = {}
+    for one in held:
+        of_bucket = [
+            (number, part.consume)
+            for number, (_, parts, passes) in enumerate(asked)
+            for part in parts
+            if not passes and part.bucket == one.bucket
+        ]
+        results = part_of(one.admitted, [consume for _, consume in of_bucket])
+        for (number, _), admitted in zip(of_bucket, results, strict=True):
+            found[number, one.bucket] = one._replace(admitted=admitted)
+    return found
 
 
 def _summed(asked: Sequence[Sequence[AcquireRequest]]) -> list[AcquireRequest]:
@@ -345,12 +364,11 @@ def exceeded(
 ) -> RateLimitExceeded:
     """Return the error of a request, with the status of every limit of every bucket that it takes from.
 
-    The statuses of a bucket that did not reject are cached, or read once.
+    The statuses of the buckets that did not reject are cached, or are read in one call.
     """
     known = {rejection.bucket: rejection.statuses() for rejection in rejections}
-    for one in parts:
-        if one.bucket not in known:
-            known[one.bucket] = client.levels.statuses_of(one)
+    others = [one for one in parts if one.bucket not in known]
+    known.update(zip((one.bucket for one in others), client.levels.statuses_of(others), strict=True))
     return RateLimitExceeded([status for one in parts for status in known[one.bucket]])
 
 
@@ -359,15 +377,13 @@ def never_admitted(
 ) -> AmountExceedsCapacityError:
     """Return the same error with the status of every limit of every bucket that the requests take from.
 
-    The statuses are cached, or read once.
+    The statuses are cached, or are read in one call.
     """
     try:
         parts = _summed([one.parts for one in _ask_each(client, requests)])
     except (ValidationError, RateLimiterUnavailable):
         parts = list(requests)
-    statuses = []
-    for part in parts:
-        statuses += client.levels.statuses_of_too_much(part)
+    statuses = [status for found in client.levels.statuses_of_too_much(parts) for status in found]
     return AmountExceedsCapacityError(statuses, error.field, error.value, error.reason)
 
 
@@ -398,17 +414,15 @@ def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None 
     by_s = until_s or client.until_s()
     if len(charges) == 1:
         # The usual case, without the search for others of the same bucket.
-        held, changes = charges[0]
-        only = held.settlement(changes)
-        return [] if only is None else [Owed(held.bucket, only, held.admitted.terms, by_s)]
-    found: dict[tuple[BucketId, int | None], Owed] = {}
-    for held, changes in charges:
-        settlement = held.settlement(changes)
-        if settlement is None:
-            continue
-        key = (held.bucket, held.admitted.birth)
-        before = found.get(key)
-        if before is not None:
-            settlement = summed([before.settlement, settlement])
-        found[key] = Owed(held.bucket, settlement, held.admitted.terms, by_s)
+        held = charges[0].held
+        return [Owed(held.bucket, one, held.admitted.terms, by_s) for one in charges[0].settlements()]
+    found: dict[tuple[BucketId, int | None, int | None], Owed] = {}
+    for charge in charges:
+        held = charge.held
+        for settlement in charge.settlements():
+            key = (held.bucket, held.admitted.birth, settlement.shard if settlement.releases else None)
+            before = found.get(key)
+            if before is not None:
+                settlement = summed([before.settlement, settlement])
+            found[key] = Owed(held.bucket, settlement, held.admitted.terms, by_s)
     return list(found.values())

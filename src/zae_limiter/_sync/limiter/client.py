@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter.chains import Chain, ChainReader
 from zae_limiter._sync.limiter.levels import BucketLevels
+from zae_limiter._sync.limiter.renewals import Renewals
 from zae_limiter._sync.limiter.resolve import Resolver
 from zae_limiter._sync.limiter.settle import Settler
 from zae_limiter._sync.limiter.shard_attempt import AttemptContext, AttemptResult, ShardAttempt
@@ -37,7 +38,9 @@ from zae_limiter.core.acquire import (
     Progress,
     Reject,
     Take,
+    TakeWithSlots,
     amounts_of,
+    claims_of_step,
     next_step,
 )
 from zae_limiter.core.bucket import TimeBounds
@@ -46,11 +49,12 @@ from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Applied, Item, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
+from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.core.view import Admitted, Amounts
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import BucketView, view_after_take
+from zae_limiter.schema.bucket_item import BucketView, view_after_write
 from zae_limiter.schema.operations import Update
 
 if TYPE_CHECKING:
@@ -92,6 +96,7 @@ class BucketClient:
         self.shards = ShardClient(scope, self.context)
         self.settler = Settler(scope, self.context, self.shards)
         self.levels = BucketLevels(scope, self.context, self.shards, self.chains)
+        self.slots = Renewals(scope)
         self.lease_mutex = runtime.Mutex()
         renew_in_copies(self)
 
@@ -102,6 +107,7 @@ class BucketClient:
         self.nonces = nonces.current
         self.lease_mutex = runtime.Mutex()
         self.shards.renew()
+        self.slots.renew()
         self._top_ups.pending.clear()
 
     def plan(
@@ -143,16 +149,20 @@ class BucketClient:
         step: NextStep | None = None
         if memory.shards is not None:
             rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
-            if rejected is not None:
+            if rejected is not None and self.rejects_by_view(bucket):
                 return rejected
         else:
             # A request that asks nothing of this bucket is admitted by ShardAttempt, without a call.
             step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
-            if type(step) is Reject:
+            if type(step) is Reject and self.rejects_by_view(bucket):
                 return Rejected(bucket, terms, view, amounts, step.at, now)
         # The same as Plan(...), without the cost of calling its constructor.
         parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
         return _new_tuple(Plan, parts)
+
+    def rejects_by_view(self, bucket: BucketId) -> bool:
+        """Return whether the cached view of a bucket may reject a request."""
+        return True
 
     def prepare(self, request: AcquireRequest) -> Plan | Rejected:
         """Read the limits of a request that are missing to plan it.
@@ -183,9 +193,13 @@ class BucketClient:
         Raises:
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
             ValidationError: A name or a limit is invalid, or the chain is too long.
+            KindNotAllowedError: The limits of the caller are of a kind that the table does not allow yet.
             RateLimiterUnavailable: The table did not answer.
         """
         chain = self.chain_of(request)
+        # After the chain, which is read together with the kinds that the table allows.
+        if request.own is not None:
+            self.resolver.allow_own(request.own)
         self.chains.require_unblocked(chain, request.bucket[1])
         return chain
 
@@ -244,8 +258,8 @@ class BucketClient:
         self.note_credit(owed)
 
     def note_credit(self, owed: Owed) -> None:
-        """Let a request that waits for a bucket ask again, if it got tokens back."""
-        if owed.settlement.credits:
+        """Let a request that waits for a bucket ask again, if it got tokens or slots back."""
+        if owed.settlement.credits or owed.settlement.releases:
             self.caches.note_change(owed.bucket)
 
     def settle_one(self, owed: Owed) -> BucketFailed | None:
@@ -263,7 +277,7 @@ class BucketClient:
         # The pace of other clients is measured from the cached view: that of a plan is an estimate if takes were in
         # flight.
         before = view if memory.view is None or memory.view.layout is not view.layout else memory.view
-        after = view_after_take(before, item, amounts, plan.now[1])
+        after = view_after_write(before, item, amounts, plan.now[1])
         memory.learn_taken(after)
         return after
 
@@ -286,6 +300,8 @@ class BucketClient:
         request = self.request_of(plan)
         result = self.buckets.result_of(update, outcome, update, request.until_s)
         attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
+        if isinstance(plan.step, TakeWithSlots) and plan.view is not None:
+            attempt.claims = claims_of_step(plan.view, plan.step)
         return self._run(attempt, request, attempt.learn_from(result, plan.now))
 
     def _run(
@@ -378,7 +394,7 @@ class NetworkedClient(BucketClient):
             RateLimiterUnavailable: The table did not answer.
         """
         bucket, _, _, until_s, _, _, view, terms, amounts, step, _, _ = plan
-        if type(step) is not Take or view is None or until_s is None:
+        if not isinstance(step, Take) or view is None or until_s is None:
             return self.run(plan)
         update = bucket_writes.take(view, step, next(self.nonces))
         outcome = self.write_take(plan, update, step)
@@ -389,6 +405,9 @@ class NetworkedClient(BucketClient):
             self._top_ups.note(bucket, after, amounts)
         self.gauge(plan, after)
         layout = view.layout
+        claims = claims_of_step(view, step)
+        if claims:
+            return AdmittedSlots(terms, layout.birth, claims)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:
@@ -401,7 +420,8 @@ class NetworkedClient(BucketClient):
             (position, -taken if balance is None else balance - view.numbers[position])
             for position, taken, _, _, balance in step.bounds
         ]
-        flight = Flight(view.layout, changes, until_s)
+        slots = step.slots if isinstance(step, TakeWithSlots) else ()
+        flight = Flight(view.layout, changes, until_s, slots)
         try:
             # A take whose deadline has passed for longer than a deadline is lost: its caller was interrupted. It must
             # not count as spent forever.
@@ -425,7 +445,7 @@ class NetworkedClient(BucketClient):
 
     def _top_up(self, request: AcquireRequest, plan: Plan | Rejected) -> Admitted | Rejected | None:
         """Take what the creation of the bucket withheld, if the request lacks tokens; None if it withheld nothing."""
-        if isinstance(plan, Plan) and (type(plan.step) is Take or not plan.amounts):
+        if isinstance(plan, Plan) and (isinstance(plan.step, Take) or not plan.amounts):
             return None
         memory = self.caches.of(request.bucket)
         if request.own is not None or memory.view is None or memory.in_flight or memory.sharded:

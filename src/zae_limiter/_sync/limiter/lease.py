@@ -4,7 +4,7 @@ Tokens that were taken are in the table already. Adjustments are kept in the lea
 """  # generated from _async by tools/mirror.py; do not edit
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,28 @@ import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter import cascade
 from zae_limiter._sync.limiter.client import BucketClient
 from zae_limiter._sync.limiter.lease_facts import OnError
-from zae_limiter._sync.limiter.lease_part import ENDED, ENTERED, LEAVING, LEFT, NEW, InBatches, InPlace, LeasePart
+from zae_limiter._sync.limiter.lease_part import (
+    ENDED,
+    ENTERED,
+    LEAVING,
+    LEFT,
+    NEW,
+    WITH_SLOTS,
+    InBatches,
+    InPlace,
+    LeasePart,
+)
 from zae_limiter.caches.buckets import BucketId
-from zae_limiter.caches.request import AcquireRequest, Cascaded, Charge, OwnLimits, Rejected, about
+from zae_limiter.caches.request import (
+    AcquireRequest,
+    Cascaded,
+    Charge,
+    OwnLimits,
+    Rejected,
+    TakenChain,
+    about,
+    with_slots,
+)
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
     RateLimiterUnavailable,
@@ -75,6 +94,13 @@ class SyncLease(LeasePart, WithGuard):
         self._durable = durable
         self._stage = NEW
 
+    def report_loss_to(self, on_lost: Callable[["SyncLease"], object]) -> "SyncLease":
+        """Call a function if slots of the lease are lost, and return the lease; it was not entered yet."""
+        if not callable(on_lost):
+            raise ValidationError("on_lost", on_lost, "must be a function that takes the lease")
+        self._on_lost = on_lost
+        return self
+
     @property
     def also(self) -> "Sequence[AlsoLease]":
         """What the lease holds of each request of ``also``, none if there were none."""
@@ -101,7 +127,7 @@ class SyncLease(LeasePart, WithGuard):
             self._go_without_store(error)
         except AmountExceedsCapacityError as error:
             raise cascade.never_admitted(self._client, [self._request(taken)], error) from None
-        self._stage = ENTERED
+        self._stage = WITH_SLOTS if self._open_slots(self._buckets()) else ENTERED
         return self
 
     def __exit__(
@@ -109,8 +135,9 @@ class SyncLease(LeasePart, WithGuard):
     ) -> None:
         """Write the adjustments, or give everything back after a failure. Leaving twice does nothing."""
         if self._stage != ENTERED:
-            return
-        if kind is None and not self._pending:
+            if self._stage != WITH_SLOTS or (kind is None and self._has_returned_slots()):
+                return
+        elif kind is None and not self._pending:
             # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
             self._stage = LEFT
             if not self._pending:
@@ -118,6 +145,10 @@ class SyncLease(LeasePart, WithGuard):
         charges = self._leave(failed=kind is not None)
         if charges:
             self._settle_on_leaving(charges, failed=kind is not None)
+
+    def _has_returned_slots(self) -> bool:
+        """Return whether the slots of a lease with nothing else to settle were returned; this lease settles them."""
+        return False
 
     def _check_entry(self) -> None:
         """Check the arguments of ``acquire``, and that the lease is entered once."""
@@ -137,7 +168,7 @@ class SyncLease(LeasePart, WithGuard):
         with self._client.lease_mutex:
             # Read under the mutex: a commit of another thread that has returned is seen.
             gives_back = failed and self._on_error != KEEP
-            if self._stage != ENTERED and (gives_back or self._stage != LEFT):
+            if self._stage_now() != ENTERED and (gives_back or self._stage != LEFT):
                 return []
             self._stage = LEAVING
             return self._charges(gives_back=gives_back)
@@ -185,7 +216,7 @@ class SyncLease(LeasePart, WithGuard):
         kind, (entity_id, resource) = SyncLease.__name__, self._bucket
         if self._stage == NEW:
             return f"<{kind} of {entity_id!r}, {resource!r}: not entered>"
-        state = "held" if self._stage == ENTERED else "ended"
+        state = "held" if self._stage_now() == ENTERED else "ended"
         degraded = ", degraded" if self.degraded else ""
         return f"<{kind} of {entity_id!r}, {resource!r}: consumed {self.consumed}, {state}{degraded}>"
 
@@ -204,6 +235,21 @@ class DirectLease(InPlace, SyncLease):
     """A lease on an embedded table."""
 
     __slots__ = ()
+
+    def _has_returned_slots(self) -> bool:
+        """Return the slots of the usual lease, which has nothing else to settle; False if nothing was written."""
+        if self._pending or len(self._slots) != 1 or self._mutex is not self._client.lease_mutex:
+            return False
+        with self._client.lease_mutex:
+            if self._stage != WITH_SLOTS:
+                return True
+            self._stage = LEAVING
+        (hold,) = self._slots.values()
+        if not self._client.return_slots(hold):
+            self._stage = WITH_SLOTS
+            return False
+        self._stage = ENDED
+        return True
 
     def __enter__(self) -> "SyncLease":
         """Take, or raise."""
@@ -226,13 +272,16 @@ class DirectLease(InPlace, SyncLease):
         try:
             result = client.take(self._bucket, taken, self._own)
             if result is None:
-                result = cascade.take_in_turn(client, self._request(taken))
+                result = with_slots(cascade.take_in_turn(client, self._request(taken)))
             if isinstance(result, Admitted):
                 self._admitted = result
             elif isinstance(result, Rejected):
                 raise RateLimitExceeded(result)
             else:
                 self._admitted, self._others = result
+                if type(self._others) is not TakenChain and self._open_all_slots():
+                    self._stage = WITH_SLOTS
+                    return self
         except RateLimiterUnavailable as error:
             self._go_without_store(error)
         except AmountExceedsCapacityError as error:

@@ -29,11 +29,14 @@ class AlsoLease(LeasePart):
         self._on_unavailable = lease._on_unavailable  # noqa: SLF001 - the same
         self._bucket = (also.entity_id, also.resource)
         self._consume = also.consume
-        self._own = None
+        # Hazard: the same bucket is taken from once, by one set of limits. Stored ones would admit names here that the
+        # limits of the call lack, and those amounts would be charged to nothing.
+        self._own = lease._own if self._bucket == lease._bucket else None  # noqa: SLF001 - the same
         self._taken = None
         self._pending = None
         self._admitted = None
         self._others = ()
+        self._slots = {}
 
     def begin(self) -> AcquireRequest:
         """Return the request; the lease is about to be entered."""
@@ -45,6 +48,8 @@ class AlsoLease(LeasePart):
     def hold(self, taken: Cascaded) -> None:
         """Hold what was taken."""
         self._hold_all(taken)
+        if self._open_slots(self._buckets()):
+            self._enter_with_slots()
 
     def charges(self, *, gives_back: bool) -> list[Charge]:
         """Return what is left to settle with each bucket."""
@@ -60,7 +65,10 @@ class AlsoLease(LeasePart):
         return self._lease.committed
 
     def _stage_now(self) -> int:
-        return self._lease._stage  # noqa: SLF001 - it is a part of this lease
+        return self._lease._stage_now()  # noqa: SLF001 - it is a part of this lease
+
+    def _enter_with_slots(self) -> None:
+        """Do nothing: a lease of several requests always looks for slots to return."""
 
     def __repr__(self) -> str:
         entity_id, resource = self._bucket
@@ -79,6 +87,7 @@ class SeveralLease(SyncLease):
         """Add the requests of ``also``, before the lease is entered, and return the lease."""
         self._asked = also
         self._also = ()
+        self._slots = {}
         return self
 
     @property
@@ -98,6 +107,7 @@ class SeveralLease(SyncLease):
         try:
             own, *others = self._take_several(requests)
             self._hold_all(own)
+            self._open_slots(self._buckets())
             for part, result in zip(also, others, strict=True):
                 part.hold(result)
         except RateLimiterUnavailable as error:
@@ -111,10 +121,15 @@ class SeveralLease(SyncLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Write the adjustments, or give everything back after a failure. Leaving twice does nothing."""
-        if self._stage == ENTERED:
+        if self._stage_now() == ENTERED:
             charges = self._leave(failed=kind is not None)
             if charges:
                 self._settle_on_leaving(charges, failed=kind is not None)
+
+    @property
+    def lost(self) -> bool:
+        """True if slots of any request were not renewed in time, so that others may use them now."""
+        return super().lost or any(part.lost for part in self._also)
 
     @property
     def adjusted(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter import bypass, cascade
-from zae_limiter._sync.limiter.lease_facts import LeaseFacts
+from zae_limiter._sync.limiter.lease_slots import LeaseSlots
 from zae_limiter.caches.request import NOTHING_TAKEN, AcquireRequest, Cascaded, Charge, HeldBucket, about
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
@@ -24,19 +24,23 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("zae_limiter")
 
-NEW, ENTERED, LEFT, LEAVING, ENDED = range(5)
+NEW, ENTERED, LEFT, LEAVING, ENDED, WITH_SLOTS = range(6)
 """The stages of a lease. Verbs need an entered one. Only the step to leaving settles anything; a lease that has
-nothing to settle is left without that step."""
+nothing to settle is left without that step. A lease with slots is entered too, and always has them to return."""
 
 
-class LeasePart(LeaseFacts):
+class LeasePart(LeaseSlots):
     """What a lease holds of one request, and the methods that change it."""
 
     __slots__ = ()
 
     def _stage_now(self) -> int:
         """Return the stage of the lease."""
-        return self._stage
+        return ENTERED if self._stage == WITH_SLOTS else self._stage
+
+    def _enter_with_slots(self) -> None:
+        """Note that the lease has slots."""
+        self._stage = WITH_SLOTS
 
     def _take(self, request: AcquireRequest) -> Admitted | Cascaded:
         """Take from every bucket of a request.
@@ -49,8 +53,8 @@ class LeasePart(LeaseFacts):
     def _charges(self, *, gives_back: bool) -> list[Charge]:
         """Return what is left to settle with each bucket: everything that is held, or the adjustments."""
         held = self._held()
-        changes = negative(held) if gives_back else self._own_pending()
-        return [one.charge(changes, held) for one in self._buckets()] if changes else []
+        changes = negative(held) if gives_back else self._with_slots_back(self._own_pending(), held)
+        return self._charges_of(changes, held)
 
     def adjust(self, /, **amounts: int) -> None:
         """Correct what was consumed, up or down, once the true cost is known; a balance may go below zero.
@@ -64,6 +68,7 @@ class LeasePart(LeaseFacts):
         """
         with self._client.lease_mutex:
             self._check("adjust", amounts, -MAX_AMOUNT)
+            self._refuse_slots("adjust", amounts)
             for name, amount in amounts.items():
                 if amount < 0:
                     self._check_held(name, -amount)
@@ -128,12 +133,14 @@ class LeasePart(LeaseFacts):
             self._put_off("release", later)
             held = self._held()
             self._hold(negative(now))
-            return [one.charge(negative(now), held) for one in self._buckets()]
+            return self._charges_of(negative(now), held)
 
     def _keep(self, amounts: dict[str, int], taken: list[HeldBucket]) -> bool:
         """Hold what was taken; False if the lease has ended meanwhile."""
         with self._client.lease_mutex:
             if self._stage_now() == ENTERED:
+                if self._open_slots(taken):
+                    self._enter_with_slots()
                 self._forget_untaken(amounts, taken)
                 self._hold(amounts)
                 return True
@@ -149,16 +156,17 @@ class LeasePart(LeaseFacts):
                 Charge(one.held, {name: amount for name, amount in one.changes.items() if amount > 0})
                 for one in charges
             ]
+        client = self._client
         counted = [one for one in charges if one.held.counted is not None]
         if counted:
             charges = [one for one in charges if one.held.counted is None]
         try:
-            owed = cascade.owed(self._client, charges)
+            owed = cascade.owed(client, charges)
             if owed:
-                (self._client.settle_all(owed) if now else self._client.settle_later(owed))
+                (client.settle_all(owed) if now else client.settle_later(owed))
         finally:
             if counted:
-                bypass.settle(self._client, counted)
+                bypass.settle(client, counted)
 
     def _hold_all(self, taken: Admitted | Cascaded) -> None:
         self._admitted, self._others = taken if isinstance(taken, Cascaded) else (taken, ())
@@ -210,7 +218,8 @@ class LeasePart(LeaseFacts):
         return None
 
     def _check_held(self, name: str, amount: int) -> None:
-        held = self.consumed.get(name, 0)
+        # The same as in ``consumed``, without making it.
+        held = self._held().get(name, 0) + (self._pending or {}).get(name, 0)
         if amount > held:
             raise ValidationError(name, amount, f"is more than the lease holds of it ({held})")
 
@@ -222,7 +231,10 @@ class LeasePart(LeaseFacts):
         """
         before, known = self._pending, self._own_pending()
         self._adjusted_by = self._client.lease_mutex
-        self._pending = {**known, **{name: known.get(name, 0) + amount for name, amount in amounts.items()}}
+        pending = known.copy()
+        for name, amount in amounts.items():
+            pending[name] = pending.get(name, 0) + amount
+        self._pending = pending
         # An exit that found nothing to settle has not waited for the mutex.
         if self._stage_now() != ENTERED:
             self._pending = before

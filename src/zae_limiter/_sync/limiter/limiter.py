@@ -111,6 +111,7 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         on_error: OnError = GIVE_BACK,
         durable: bool = False,
         also: Sequence[Also] | None = None,
+        on_lost: Callable[[SyncLease], object] | None = None,
         max_wait: float | None = None,
         priority: int = 0,
     ) -> SyncLease:
@@ -122,34 +123,31 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         Args:
             entity_id: The user, key or project that is limited.
             resource: What it uses, for example a model.
-            consume: How many tokens to take from each limit, by the name of the limit. 0 takes nothing, and is
-                admitted even if the limit is in debt.
-            limits: Replace the stored limits for this call. If None, the stored limits are in force. If the entity
-                cascades, they also apply to each entity above it without stored limits.
+            consume: How many tokens to take from each limit, by its name. 0 is admitted even if the limit is in debt.
+            limits: Replace the stored limits for this call. If the entity cascades, they also apply to each entity
+                above it without stored limits. If None, the stored limits are in force.
             on_unavailable: ``block`` raises if the store is unavailable; ``allow`` admits the call without
                 limiting. If None, the repository decides, then the stored defaults, then ``block``.
-            on_error: ``give_back`` returns everything if the block raises. ``keep`` charges what was taken, and
-                writes the adjustments.
-            durable: Write the adjustments when the lease ends, even if the repository was opened with
-                ``settle_within``.
-            also: Other entities and resources to take from, all or none. ``lease.also`` has a part for each of them.
-                ``limits`` does not apply to them.
-            max_wait: Wait at most this many seconds for the tokens, behind requests of this process that wait for the
-                same bucket. None rejects immediately.
+            on_error: ``give_back`` returns everything if the block raises. ``keep`` writes the adjustments.
+            durable: Write the adjustments when the lease ends, despite ``settle_within``.
+            also: Other entities and resources to take from, all or none. ``limits`` does not apply to them.
+            on_lost: Called with the lease if its slots were not renewed in time. Its work continues.
+            max_wait: Wait at most this many seconds, behind requests of this process that wait for the same bucket.
+                None rejects immediately, as 0 does, but goes before those that wait.
             priority: Requests of a higher priority go first among those that wait.
 
         Raises:
-            RateLimitExceeded: A limit lacks the tokens, and no wait helps in time. All of these are raised on entering.
+            RateLimitExceeded: A limit lacks the tokens, on entering, and the wait cannot end in time or has ended.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
             AmountExceedsCapacityError: An amount exceeds a capacity, so the request can never be admitted.
             ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
-        if also or max_wait is not None:
-            kind = self._several_kind() if also else self._lease_kind
-            waits = None if max_wait is None else (max_wait, priority)
+        if also or max_wait is not None or on_lost is not None:
             arguments = (entity_id, resource), consume, limits, on_unavailable, on_error, durable
-            return self._rare_lease(kind, arguments, also, waits)
+            waits = None if max_wait is None else (max_wait, priority)
+            lease = self._rare_lease(arguments, also, waits)
+            return lease if on_lost is None else lease.report_loss_to(on_lost)
         return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
 
     def pace(
@@ -192,15 +190,13 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
                 yield lease
 
     def _rare_lease(
-        self,
-        kind: type[SyncLease],
-        arguments: tuple[Any, ...],
-        also: Sequence[Also] | None,
-        waits: tuple[float, int] | None,
+        self, arguments: tuple[Any, ...], also: Sequence[Also] | None, waits: tuple[float, int] | None
     ) -> SyncLease:
         """Return a lease of several requests, or one that waits, or both."""
+        kind = self._several_kind() if also else self._lease_kind
         if waits is None:
-            return cast("type[SeveralLease]", kind)(self._client, *arguments).ask(also)
+            lease = kind(self._client, *arguments)
+            return cast("SeveralLease", lease).ask(also) if also else lease
         # Imported here, because most limiters let no request wait.
         from zae_limiter._sync.limiter.waiting import KINDS, WaitOptions
 

@@ -1,5 +1,6 @@
 """The terms that decide about a request: the caller's own limits, or the stored ones, cached while they are fresh."""  # generated from _async by tools/mirror.py; do not edit
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from zae_limiter._sync.store.buckets import check_bucket
@@ -33,7 +34,17 @@ class Resolver:
             known = self._read(bucket, checked, until_s)
         else:
             self._scope.caches.hits += 1
+        if checked is not None:
+            self.allow_own(checked)
         return self.agreed(bucket, checked, known)
+
+    def allow_own(self, own: Sequence[Limit] | FallbackLimits) -> None:
+        """Require that the table may store a bucket with the limits of a caller.
+
+        Raises:
+            KindNotAllowedError: They are of a kind that the table does not allow yet.
+        """
+        self._configs.allow_own(own.limits if isinstance(own, FallbackLimits) else own)
 
     def _read(self, bucket: BucketId, own: "CheckedLimits", until_s: float) -> KnownLimits:
         """Read the configuration of a bucket.

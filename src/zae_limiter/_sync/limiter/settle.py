@@ -5,6 +5,7 @@ A debit is charged whatever the bucket holds. A credit is never sent again, beca
 
 import logging
 
+from zae_limiter._sync.limiter.releases import Releaser
 from zae_limiter._sync.limiter.shard_attempt import MOST_STEPS, AttemptContext
 from zae_limiter._sync.limiter.shards import TRANSACTIONS, ShardClient
 from zae_limiter._sync.store.buckets import ShardId, WriteResult
@@ -19,7 +20,7 @@ from zae_limiter.core.multi_shard import credit_across, debit_across, due_across
 from zae_limiter.core.outcome import Applied, Item, Refused, Throttled
 from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
-from zae_limiter.schema.bucket_item import BucketView, view_after_take
+from zae_limiter.schema.bucket_item import BucketView, view_after_write
 from zae_limiter.schema.operations import Put
 
 _log = logging.getLogger("zae_limiter")
@@ -35,6 +36,7 @@ class Settler:
         self._buckets = context.buckets
         self._nonces = context.nonces
         self._shards = shards
+        self._releases = Releaser(context, shards)
 
     def settle(self, owed: Owed) -> None:
         """Charge debits and give credits back.
@@ -42,17 +44,23 @@ class Settler:
         Raises:
             RateLimiterUnavailable: The table did not answer; some of it may still have been written.
         """
+        rest = self._releases.settle(owed) if owed.settlement.releases else owed
+        if rest is not None:
+            self._settle_tokens(rest)
+
+    def _settle_tokens(self, owed: Owed) -> None:
+        """Charge debits and give credits back to a bucket without slots to return."""
         bucket, settlement, terms, until_s = owed
         memory = self._caches.of(bucket)
-        shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
+        shard = 0 if memory.shards is None else self._shard_to_settle(memory, settlement)
         view = memory.seen(shard)
-        if view is None or not view.layout.has_all(settlement.names) or not settlement.credits_reach(view.layout.birth):
+        if view is None or not _has_limits(view, settlement) or not settlement.credits_reach(view.layout.birth):
             # Hazard: an old view may lack a limit or show a deleted bucket, and its part of the settlement would be
             # dropped. So the newest bucket decides.
             view = self._buckets.look((bucket, shard), terms, until_s, newest=True)
         refusals = 0
         for _ in range(MOST_STEPS):
-            if memory.sharded:
+            if memory.shards is not None:
                 left = self._settle_across(owed, view, refusals)
                 if not left.names:
                     return
@@ -90,7 +98,7 @@ class Settler:
         # do not apply to it.
         same = view is not None and view.layout.describes(item)
         if same and view is not None and view is memory.view:
-            memory.view = view_after_take(view, item, own, self._table.now()[1])
+            memory.view = view_after_write(view, item, own, self._table.now()[1])
         else:
             self._buckets.learn(shard_id, item, owed.terms, own if same else ())
 
@@ -196,8 +204,8 @@ class Settler:
 
         def level(view: BucketView) -> float:
             found = [view.layout.position(name) for name in settlement.names]
-            baselines = [(view.layout.baseline(one), view.numbers[one]) for one in found if one is not None]
-            levels = [base.level(balance, now_ms) / max(1, base.capacity_milli) for base, balance in baselines]
+            shares = view.layout.shared.shares
+            levels = [view.level(one, now_ms) / max(1, shares[one].capacity_milli) for one in found if one is not None]
             return min(levels, default=0.0)
 
         views = memory.views()
@@ -205,8 +213,18 @@ class Settler:
         having = {
             shard: view
             for shard, view in views.items()
-            if view.layout.has_all(settlement.names) and settlement.credits_reach(view.layout.birth)
+            if _has_limits(view, settlement) and settlement.credits_reach(view.layout.birth)
         }
         views = having or views
         choose = max if due.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
+
+
+def _has_limits(view: BucketView, settlement: Settlement) -> bool:
+    """Return whether a shard has all limits of a settlement."""
+    # The same as ``has_all``, without making the names: this is done for every settlement.
+    positions = view.layout.shared.positions
+    for name, _ in settlement.debits or settlement.credits:
+        if name not in positions:
+            return False
+    return not settlement.debits or not settlement.credits or view.layout.has_all(settlement.names)

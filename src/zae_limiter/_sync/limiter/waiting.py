@@ -19,7 +19,7 @@ from zae_limiter.caches.waiting import SupplyShown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.view import EffectiveLimits
-from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, primary_bucket
+from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, next_ask_s, primary_bucket
 
 
 class WaitOptions(NamedTuple):
@@ -135,7 +135,7 @@ class WaitingLease(SyncLease):
         if not self._wait.bucket_requests and not (self._is_single and bucket == self._bucket):
             # The take has just read the chain.
             self._find_parts()
-        self._join(queues, waiter, bucket, SupplyShown(self._supply(bucket), error.retry_after_seconds))
+        self._join(queues, waiter, bucket, SupplyShown(self._supply(bucket), next_ask_s(error)))
         return bucket
 
     def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: SupplyShown | None = None) -> None:

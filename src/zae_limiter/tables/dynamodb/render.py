@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.schema.operations import (
+    AbsentOrAtMost,
     AtLeast,
     AtMost,
     AttributeAbsent,
@@ -212,6 +213,10 @@ def _at_most(writing: _Writing, name: str) -> str:
     return f"{writing.name(name)} <= {writing.value()}"
 
 
+def _absent_or_at_most(writing: _Writing, name: str) -> str:
+    return f"NOT {writing.name(name)} > {writing.value()}"
+
+
 def _between(writing: _Writing, name: str) -> str:
     # BETWEEN is an error if the lower bound is above the upper one. Two comparisons are then just false.
     return f"{_at_least(writing, name)} AND {_at_most(writing, name)}"
@@ -233,7 +238,7 @@ def _read_value(write: Callable[..., str]) -> Callable[[Any, list[Any]], Clause]
 
 
 def _read_bound(write: Callable[..., str]) -> Callable[[Any, list[Any]], Clause]:
-    def read(condition: AtLeast | AtMost, values: list[Any]) -> Clause:
+    def read(condition: AtLeast | AtMost | AbsentOrAtMost, values: list[Any]) -> Clause:
         values.append(condition.bound)
         return (write, condition.name)
 
@@ -269,6 +274,7 @@ _READERS: dict[type[Condition], Callable[[Any, list[Any]], Clause]] = {
     Differs: _read_value(_differs),
     AtLeast: _read_bound(_at_least),
     AtMost: _read_bound(_at_most),
+    AbsentOrAtMost: _read_bound(_absent_or_at_most),
     Between: _read_between,
     Matches: _read_matches,
     Ranges: _read_ranges,

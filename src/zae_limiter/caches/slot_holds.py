@@ -1,0 +1,258 @@
+"""The slots that the open leases of a client hold, and when they are renewed. Nothing here waits.
+
+A lease runs in its own thread or loop, and renewals run on another thread. So everything is done under one lock. If a
+lease ends while its slots are renewed, their end is not known yet. The renewal then returns them.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from zae_limiter.caches.buckets import BucketId
+from zae_limiter.core.slots import AdmittedSlots, Claim, SlotRenewal, cohort_end_s, taken_from
+
+_RETRY_MS = 250
+"""After a renewal that was not answered, the next one follows after this many milliseconds."""
+
+
+OnLost = Callable[[], None] | None
+"""What is called when slots are lost; None if nothing is."""
+
+
+class SlotHold:
+    """The slots that a lease holds of one bucket.
+
+    ``renewals`` is the number of renewals in flight, and ``owed`` are slots to return once they have ended.
+    ``is_final`` is True if the slots cannot be renewed any more.
+    """
+
+    __slots__ = (
+        "birth",
+        "bucket",
+        "claims",
+        "is_final",
+        "is_lost",
+        "jitter",
+        "on_lost",
+        "owed",
+        "renewals",
+        "retry_ms",
+        "since_ms",
+        "terms",
+    )
+
+    def __init__(
+        self,
+        bucket: BucketId,
+        admitted: AdmittedSlots,
+        since_ms: int,
+        jitter: float,
+        on_lost: OnLost,
+    ) -> None:
+        self.bucket = bucket
+        self.terms = admitted.terms
+        self.birth = admitted.birth
+        self.claims: Sequence[Claim] = admitted.claims
+        self.since_ms = since_ms
+        self.jitter = jitter
+        self.on_lost = on_lost
+        self.owed: dict[str, int] | None = None
+        self.renewals = 0
+        self.retry_ms = 0
+        self.is_final = False
+        self.is_lost = False
+
+    @property
+    def end_ms(self) -> int | None:
+        """When the first of the slots end, None if none are held."""
+        return min((claim.end_s for claim in self.claims), default=0) * 1000 or None
+
+    @property
+    def earliest_ms(self) -> int:
+        """The earliest time at which the slots are renewed."""
+        claims = self.claims
+        if len(claims) == 1:
+            return self.since_ms + self.hold_ms(claims[0].name) // 2
+        return self.since_ms + min([self.hold_ms(claim.name) for claim in claims], default=0) // 2
+
+    def hold_ms(self, name: str) -> int:
+        """Return how many milliseconds slots of a limit are held without a renewal."""
+        return self.terms.limits[self.terms.positions[name]].hold_seconds * 1000
+
+    def due_ms(self) -> int | None:
+        """Return when the slots are renewed: between two thirds and one third of the hold before their end.
+
+        None if they are not renewed. Calls that are shorter than half the hold are never renewed.
+        """
+        if self.is_final or not self.claims:
+            return None
+        first = min(self.claims, key=lambda claim: claim.end_s)
+        hold_ms = self.hold_ms(first.name)
+        before_end_ms = int(hold_ms * (1 + self.jitter) / 3)
+        return max(self.retry_ms, self.since_ms + hold_ms // 2, first.end_s * 1000 - before_end_ms)
+
+
+class SlotGroup(NamedTuple):
+    """The slots of one shard that are renewed in one write, the leases that hold them, and their first end."""
+
+    bucket: BucketId
+    shard: int
+    birth: int | None
+    renewals: tuple[SlotRenewal, ...]
+    holds: Sequence[SlotHold]
+    end_ms: int
+
+
+class SlotHolds:
+    """The slots that the open leases of one client hold."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._holds: dict[SlotHold, None] = {}
+        self._draw = draw
+        # Reentrant: a thread that is interrupted while it holds the lock can still enter again.
+        self._mutex = threading.RLock()
+
+    def renew(self) -> None:
+        """Forget everything in a copy of the process: the original renews and returns its slots."""
+        self._mutex = threading.RLock()
+        self._holds = {}
+
+    def open(
+        self, bucket: BucketId, admitted: AdmittedSlots, since_ms: int, on_lost: Callable[[], None] | None
+    ) -> SlotHold:
+        """Keep the slots of a lease until they are taken out."""
+        hold = SlotHold(bucket, admitted, since_ms, self._draw(), on_lost)
+        with self._mutex:
+            self._holds[hold] = None
+        return hold
+
+    def add(self, hold: SlotHold, claims: Sequence[Claim]) -> None:
+        """Add slots that a lease has taken since."""
+        with self._mutex:
+            hold.claims = (*hold.claims, *claims)
+            self._holds[hold] = None
+
+    def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> list[Claim]:
+        """Remove slots that are returned now. If they are being renewed, the renewal returns them."""
+        with self._mutex:
+            if hold.renewals:
+                owed = hold.owed or {}
+                hold.owed = {**owed, **{name: owed.get(name, 0) + amount for name, amount in amounts.items()}}
+                return []
+            gone, hold.claims = taken_from(hold.claims, amounts)
+            self._drop_if_empty(hold)
+            return gone
+
+    def close(self, hold: SlotHold) -> bool:
+        """Remove all slots of a lease, which the caller returns; False if they are being renewed."""
+        with self._mutex:
+            if hold.renewals:
+                return False
+            hold.claims = ()
+            self._holds.pop(hold, None)
+            return True
+
+    def lost(self, late_ms: int) -> list[SlotHold]:
+        """Return the leases that have lost slots since the last call: their end has passed, at the latest time."""
+        with self._mutex:
+            found = [
+                hold for hold in self._holds if not hold.is_lost and hold.end_ms is not None and hold.end_ms <= late_ms
+            ]
+            for hold in found:
+                hold.is_lost = hold.is_final = True
+            return found
+
+    def next_ms(self) -> int | None:
+        """Return when the next slots are due or end, None if no lease holds any."""
+        with self._mutex:
+            found = [one for hold in self._holds for one in (hold.due_ms(), _end_of(hold)) if one is not None]
+            return min(found, default=None)
+
+    def begin(self, late_ms: int) -> list[SlotGroup]:
+        """Return what is to be renewed at ``late_ms``, the latest possible time. ``end`` must follow for each group.
+
+        If one lease of a bucket is due, all others are renewed in the same write.
+        """
+        with self._mutex:
+            due = {
+                (hold.bucket, hold.birth)
+                for hold in self._holds
+                if not hold.renewals and (at_ms := hold.due_ms()) is not None and at_ms <= late_ms
+            }
+            shards: dict[tuple[BucketId, int | None, int], list[SlotHold]] = {}
+            for hold in self._holds:
+                if (hold.bucket, hold.birth) in due and not hold.renewals and not hold.is_final:
+                    for shard in {claim.shard for claim in hold.claims}:
+                        shards.setdefault((hold.bucket, hold.birth, shard), []).append(hold)
+            groups = [_group(key, holds, late_ms) for key, holds in shards.items()]
+            for group in groups:
+                for hold in group.holds:
+                    hold.renewals += 1
+            return groups
+
+    def end(
+        self, group: SlotGroup, moved: Mapping[tuple[str, int], list[Claim]] | None, late_ms: int
+    ) -> list[tuple[SlotHold, list[Claim]]]:
+        """Note the result of a renewal, and return the slots of leases that have ended meanwhile.
+
+        ``moved`` are the slots that those of a limit and an end have become; None if the table did not answer.
+        """
+        returned: list[tuple[SlotHold, list[Claim]]] = []
+        with self._mutex:
+            for hold in group.holds:
+                if moved is None:
+                    hold.retry_ms = late_ms + _RETRY_MS
+                else:
+                    self._move(hold, group.shard, moved)
+                hold.renewals -= 1
+                if hold.owed and not hold.renewals:
+                    gone, hold.claims = taken_from(hold.claims, hold.owed)
+                    hold.owed = None
+                    returned.append((hold, gone))
+                self._drop_if_empty(hold)
+        return returned
+
+    def _move(self, hold: SlotHold, shard: int, moved: Mapping[tuple[str, int], list[Claim]]) -> None:
+        """Replace the claims of a lease by its part of what was renewed."""
+        claims: list[Claim] = []
+        for claim in hold.claims:
+            parts = moved.get((claim.name, claim.end_s)) if claim.shard == shard else None
+            if parts is None:
+                claims.append(claim)
+                continue
+            left = claim.milli
+            for index, part in enumerate(parts):
+                some = min(left, part.milli)
+                if some:
+                    claims.append(part._replace(milli=some))
+                    parts[index] = part._replace(milli=part.milli - some)
+                    left -= some
+            if left:
+                # These slots are gone. The lease notices that at their end.
+                hold.is_final = True
+                claims.append(claim._replace(milli=left))
+        hold.claims = claims
+
+    def _drop_if_empty(self, hold: SlotHold) -> None:
+        if not hold.claims and not hold.renewals:
+            self._holds.pop(hold, None)
+
+
+def _end_of(hold: SlotHold) -> int | None:
+    """Return when a lease may lose slots, None if it has lost them already."""
+    return None if hold.is_lost else hold.end_ms
+
+
+def _group(key: tuple[BucketId, int | None, int], holds: Sequence[SlotHold], late_ms: int) -> SlotGroup:
+    bucket, birth, shard = key
+    sums: dict[tuple[str, int, int], int] = {}
+    for hold in holds:
+        for claim in hold.claims:
+            limit = hold.terms.limits[hold.terms.positions[claim.name]]
+            later_s = cohort_end_s(limit, late_ms)
+            if claim.shard == shard and claim.end_s < later_s:
+                moving = (claim.name, claim.end_s, later_s)
+                sums[moving] = sums.get(moving, 0) + claim.milli
+    renewals = tuple([SlotRenewal(*moving, milli) for moving, milli in sums.items()])
+    end_ms = min([one.end_s for one in renewals], default=0) * 1000
+    return SlotGroup(bucket, shard, birth, renewals, holds, end_ms)
