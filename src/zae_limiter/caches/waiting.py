@@ -104,6 +104,7 @@ class WaitingQueues:
         self._ask_s = 2 * deadline_s + _LOST_AFTER_S
         self._queues: dict[BucketId, BucketQueue] = {}
         self._numbers = count()
+        self._last_consume: dict[str, int] = {}
         # Reentrant: a thread that is interrupted while it holds the lock can still enter again.
         self._mutex = threading.RLock()
         self.closed = False
@@ -129,6 +130,14 @@ class WaitingQueues:
     def waiter(self, wakeup: Wakes, priority: int, since_s: float, until_s: float) -> Waiter:
         """Return a request that may wait. It has its place in the order of arrival from now on."""
         return Waiter(next(self._numbers), priority, since_s, until_s, {}, wakeup)
+
+    def kept(self, consume: dict[str, int]) -> dict[str, int]:
+        """Return a copy of amounts, which is never changed. Requests in a row for equal amounts share it."""
+        last = self._last_consume
+        # True equals 1, but is no amount.
+        if consume != last or any(type(amount) is not int for amount in consume.values()):
+            self._last_consume = last = consume.copy()
+        return last
 
     def goes_before(self, bucket: BucketId, waiter: Waiter) -> bool:
         """Return whether requests wait for a bucket, of which another one is due before this request.

@@ -1,11 +1,15 @@
 """The wait of one request, which other tasks and threads may end early."""
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable
 from contextlib import suppress
 from math import inf
 
 from zae_limiter.runtime.aio import DONE
+
+_CONTEXT = contextvars.Context()
+"""The context of all timers. Otherwise each would keep a copy of its own."""
 
 
 class Wakeup:
@@ -26,7 +30,7 @@ class Wakeup:
         if self._woken:
             return DONE
         if within_s < inf:
-            self._timer = loop.call_later(max(0.0, within_s), _end, future)
+            self._timer = loop.call_later(max(0.0, within_s), _end, future, context=_CONTEXT)
         return future
 
     def end(self) -> None:
@@ -58,7 +62,7 @@ class Wakeup:
             if timer.when() <= loop.time() + seconds:
                 return
             timer.cancel()
-        self._timer = loop.call_later(seconds, _end, future)
+        self._timer = loop.call_later(seconds, _end, future, context=_CONTEXT)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -7,7 +7,6 @@ queue asks the store, when its tokens are expected. So each admission costs one 
 
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter import cascade
@@ -22,24 +21,18 @@ from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, next_ask_s, primary_bucket
 
 
-class WaitOptions(NamedTuple):
-    """For how many seconds a request may wait, with which priority, and in which queue."""
-
-    max_wait_s: float
-    priority: int
-    queue: Queue
-
-
 class _Wait:
-    """How a lease waits: its place in the queues, None before it is entered, and how long it has waited.
+    """How a lease waits: for how long at most, with which priority, in which queue, and how long it has waited.
 
-    ``bucket_requests`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last
-    rejection.
+    ``waiter`` is its place in the queues, None before it is entered. ``bucket_requests`` are the requests to all its
+    buckets, empty while they are not needed. ``refusal`` is the last rejection.
     """
 
-    __slots__ = ("bucket_requests", "options", "refusal", "waited_s", "waiter")
+    __slots__ = ("bucket_requests", "max_wait_s", "options", "priority", "refusal", "waited_s", "waiter")
 
-    def __init__(self, options: WaitOptions) -> None:
+    def __init__(self, max_wait_s: float, priority: int, options: Queue) -> None:
+        self.max_wait_s = max_wait_s
+        self.priority = priority
         self.options = options
         self.bucket_requests: Sequence[AcquireRequest] = ()
         self.refusal: RateLimitExceeded | None = None
@@ -55,9 +48,9 @@ class WaitingLease(Lease):
     _is_single = True
     _wait: _Wait
 
-    def wait(self, options: WaitOptions) -> "Lease":
+    def wait(self, max_wait_s: float, priority: int, options: Queue) -> "Lease":
         """Choose how the lease waits, before it is entered, and return it."""
-        self._wait = _Wait(options)
+        self._wait = _Wait(max_wait_s, priority, options)
         return self
 
     @property
@@ -77,13 +70,12 @@ class WaitingLease(Lease):
         if wait.waiter is not None:
             raise RuntimeError("a lease can be entered only once; call acquire() again")
         self._check_entry()
-        max_wait_s, priority, options = wait.options
-        check_wait(max_wait_s, priority)
+        check_wait(wait.max_wait_s, wait.priority)
+        queues, options, now_s = self._client.queues(), wait.options, self._client.monotonic_s()
         # The caller's dictionary may change while the request waits.
-        self._consume = self._consume.copy()
-        now_s = self._client.monotonic_s()
+        self._consume = queues.kept(self._consume)
         wakeup: runtime.Wakeup = runtime.Wakeup()
-        wait.waiter = waiter = self._client.queues().waiter(wakeup, priority, now_s, now_s + max_wait_s)
+        wait.waiter = waiter = queues.waiter(wakeup, wait.priority, now_s, now_s + wait.max_wait_s)
         waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
         # Not awaited here: each frame would be kept while the request waits.
         return self._take_in_turn(waiter, wakeup)
@@ -141,7 +133,7 @@ class WaitingLease(Lease):
     def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: SupplyShown | None = None) -> None:
         if shown is None and waiter.queue is not None and waiter.queue.bucket == bucket:
             return
-        standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options.queue, shown)
+        standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options, shown)
         if waiter.queue is None:
             raise self._rejected(waiter, standing, None if shown is None else self._wait.refusal)
 
