@@ -2,10 +2,10 @@
 
     bench/.venv/bin/python bench/waiting.py [--rounds 3]
 
-Four figures:
+Four figures.
 
-- 50 requests at 5 per second, all started at the same moment: seconds until the last is admitted, how many were
-  admitted out of order, and CPU time per request. Five are admitted at once, so the ideal is 9 seconds.
+- 50 requests at 5 per second, all started at the same moment. Five are admitted at once, so the ideal is 9 seconds.
+  It shows the seconds until the last is admitted, how many are out of order, and the CPU time per request.
 - A large request, for 5 tokens, and 45 small ones: the place at which the large one was admitted (ideal: the first).
 - CPU time per waiting request in memory, beyond a request that does not wait, and beyond its task.
 - Memory per waiting request, beyond its task.

@@ -484,24 +484,3 @@ def test_networked_table_takes_one_write_per_admission(group_commit):
         assert ["write"] * 6 == counting.scope.table.drain()
 
     simulate(main)
-
-
-def test_amounts_are_those_of_the_call_even_if_the_dictionary_changes():
-    """A request waits with a copy, and an amount that is no number is refused whatever waited before."""
-
-    async def main():
-        limiter = RateLimiter(await opened())
-        await exhaust(limiter)
-        order, amounts = Order(limiter), {"rps": 1}
-        lease = limiter.acquire("user", "api", amounts, max_wait=5)
-        entering = asyncio.create_task(lease.__aenter__())
-        await asyncio.sleep(0.001)
-        amounts["rps"] = 5
-        with pytest.raises(ValidationError):
-            await limiter.acquire("user", "api", {"rps": True}, max_wait=5).__aenter__()
-        await entering
-
-        assert {"rps": 1} == lease.consumed
-        assert "" == await order.names()
-
-    simulate(main)

@@ -1,4 +1,4 @@
-"""How waits end: cancellation, close, and the end or the stop of a loop leave nothing behind."""
+"""How waits begin and end: cancellation, close, and the end or the stop of a loop leave nothing behind."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from tests._async.clients import AsynchronousTable, another
 from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
 from tests.limiter_async.waiters import PER_SECOND, Order, exhaust, opened, queues
 from tests.simulation.world import simulate
-from zae_limiter import Also, Limit, RateLimiter, RateLimiterUnavailable, Repository
+from zae_limiter import Also, Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
@@ -184,3 +184,24 @@ async def _limiter_of_five():
 async def _start(order, name, amount):
     order.start(name, amount)
     await asyncio.sleep(0.001)
+
+
+def test_amounts_are_those_of_the_call_even_if_the_dictionary_changes():
+    """A request waits with a copy, and an amount that is no number is refused whatever waited before."""
+
+    async def main():
+        limiter = RateLimiter(await opened())
+        await exhaust(limiter)
+        order, amounts = Order(limiter), {"rps": 1}
+        lease = limiter.acquire("user", "api", amounts, max_wait=5)
+        entering = asyncio.create_task(lease.__aenter__())
+        await asyncio.sleep(0.001)
+        amounts["rps"] = 5
+        with pytest.raises(ValidationError):
+            await limiter.acquire("user", "api", {"rps": True}, max_wait=5).__aenter__()
+        await entering
+
+        assert {"rps": 1} == lease.consumed
+        assert "" == await order.names()
+
+    simulate(main)

@@ -21,6 +21,12 @@ _LOST_AFTER_S = 1.0
 """A request that has not used its turn for this many seconds is passed over: its loop or thread does not run."""
 
 
+NOT_ENTERED = -1
+"""The number of a request that has not arrived."""
+
+_NOTHING: Demand = {}
+
+
 class Wakes(Protocol):
     """The wait of a request, which other requests may end."""
 
@@ -37,10 +43,8 @@ class Waiter(WaitingRequest):
 
     __slots__ = ("queue", "waited_for", "wakeup", "yields")
 
-    def __init__(
-        self, number: int, priority: int, since_s: float, until_s: float, consume: Demand, wakeup: Wakes
-    ) -> None:
-        super().__init__(number, priority, since_s, until_s, consume)
+    def __init__(self, priority: int, wakeup: Wakes) -> None:
+        super().__init__(NOT_ENTERED, priority, 0.0, 0.0, _NOTHING)
         self.wakeup = wakeup
         self.waited_for: BucketId | None = None
         self.queue: BucketQueue | None = None
@@ -127,9 +131,9 @@ class WaitingQueues:
         queue = self._queues.get(bucket)
         return 0 if queue is None else queue.line.count
 
-    def waiter(self, wakeup: Wakes, priority: int, since_s: float, until_s: float) -> Waiter:
-        """Return a request that may wait. It has its place in the order of arrival from now on."""
-        return Waiter(next(self._numbers), priority, since_s, until_s, {}, wakeup)
+    def enter(self, waiter: Waiter, since_s: float, ends_s: float) -> None:
+        """Let a request arrive that may wait. It has its place in the order of arrival from now on."""
+        waiter.number, waiter.since_s, waiter.ends_s = next(self._numbers), since_s, ends_s
 
     def kept(self, consume: dict[str, int]) -> dict[str, int]:
         """Return a copy of amounts, which is never changed. Requests in a row for equal amounts share it."""
@@ -182,7 +186,7 @@ class WaitingQueues:
             if shown is not None and queue.first() is waiter:
                 queue.ready = waiter, now_s + shown.retry_after_s
             standing = queue.standing(waiter, now_s)
-            fits = fits and standing.estimate_s <= waiter.until_s - now_s
+            fits = fits and standing.estimate_s <= waiter.ends_s - now_s
             if not fits or self.closed or exceeds_capacity(queue.supply, consume):
                 self._leave(waiter, now_s)
             elif queue.first() is not waiter and (shown is not None or not moves):
@@ -207,7 +211,7 @@ class WaitingQueues:
                 self._pass_over_lost(queue, now_s)
             elif self._takes_turn(queue, waiter, now_s):
                 return 0.0
-            left_s = waiter.until_s - now_s
+            left_s = waiter.ends_s - now_s
             if left_s <= 0:
                 return None
             if queue.first() is waiter and queue.asking is None:
@@ -218,7 +222,7 @@ class WaitingQueues:
             return left_s
 
     def _takes_turn(self, queue: BucketQueue, waiter: Waiter, now_s: float) -> bool:
-        if queue.ready_in(waiter, now_s) > 0 or now_s > waiter.until_s + LATE_S:
+        if queue.ready_in(waiter, now_s) > 0 or now_s > waiter.ends_s + LATE_S:
             return False
         queue.asking, queue.since_s, queue.has_changed, queue.ready = waiter, now_s, False, None
         return True

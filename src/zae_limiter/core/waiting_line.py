@@ -23,13 +23,13 @@ class WaitingRequest:
     ``flow`` is the entity that its turn is charged to.
     """
 
-    __slots__ = ("consume", "cost", "flow", "number", "priority", "since_s", "tag", "until_s", "weight")
+    __slots__ = ("consume", "cost", "ends_s", "flow", "number", "priority", "since_s", "tag", "weight")
 
-    def __init__(self, number: int, priority: int, since_s: float, until_s: float, consume: Demand) -> None:
+    def __init__(self, number: int, priority: int, since_s: float, ends_s: float, consume: Demand) -> None:
         self.number = number
         self.priority = priority
         self.since_s = since_s
-        self.until_s = until_s
+        self.ends_s = ends_s
         self.consume = consume
         self.flow = ""
         self.weight = 1.0

@@ -14,30 +14,31 @@ from zae_limiter._async.limiter.lease import BatchedLease, DirectLease, Lease
 from zae_limiter._async.limiter.lease_also import BatchedSeveralLease, DirectSeveralLease, SeveralLease
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import AcquireRequest
-from zae_limiter.caches.waiting import SupplyShown, Waiter, WaitingQueues
+from zae_limiter.caches.waiting import NOT_ENTERED, SupplyShown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, next_ask_s, primary_bucket
 
 
-class _Wait:
-    """How a lease waits: for how long at most, with which priority, in which queue, and how long it has waited.
+class LeaseWaiter(Waiter):
+    """How a lease waits: for how long at most, in which queue, and how long it has waited.
 
-    ``waiter`` is its place in the queues, None before it is entered. ``bucket_requests`` are the requests to all its
-    buckets, empty while they are not needed. ``refusal`` is the last rejection.
+    ``bucket_requests`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last
+    rejection.
     """
 
-    __slots__ = ("bucket_requests", "max_wait_s", "options", "priority", "refusal", "waited_s", "waiter")
+    __slots__ = ("bucket_requests", "max_wait_s", "options", "refusal", "waited_s")
 
-    def __init__(self, max_wait_s: float, priority: int, options: Queue) -> None:
+    wakeup: runtime.Wakeup
+
+    def __init__(self, max_wait_s: float, priority: int, options: Queue, wakeup: runtime.Wakeup) -> None:
+        super().__init__(priority, wakeup)
         self.max_wait_s = max_wait_s
-        self.priority = priority
         self.options = options
         self.bucket_requests: Sequence[AcquireRequest] = ()
         self.refusal: RateLimitExceeded | None = None
         self.waited_s = 0.0
-        self.waiter: Waiter | None = None
 
 
 class WaitingLease(Lease):
@@ -46,11 +47,11 @@ class WaitingLease(Lease):
     __slots__ = ()
 
     _is_single = True
-    _wait: _Wait
+    _wait: LeaseWaiter
 
     def wait(self, max_wait_s: float, priority: int, options: Queue) -> "Lease":
         """Choose how the lease waits, before it is entered, and return it."""
-        self._wait = _Wait(max_wait_s, priority, options)
+        self._wait = LeaseWaiter(max_wait_s, priority, options, runtime.Wakeup())
         return self
 
     @property
@@ -61,24 +62,22 @@ class WaitingLease(Lease):
     @property
     def waiting(self) -> Standing | None:
         """The place of the request among those that wait, and the estimated seconds left; None if it does not wait."""
-        waiter = self._wait.waiter
-        return None if waiter is None else self._client.queues().standing(waiter)
+        return None if self._wait.number == NOT_ENTERED else self._client.queues().standing(self._wait)
 
     def __aenter__(self) -> Coroutine[object, object, "Lease"]:
         """Take, and wait for the tokens if necessary; or raise."""
-        wait = self._wait
-        if wait.waiter is not None:
+        waiter = self._wait
+        if waiter.number != NOT_ENTERED:
             raise RuntimeError("a lease can be entered only once; call acquire() again")
         self._check_entry()
-        check_wait(wait.max_wait_s, wait.priority)
-        queues, options, now_s = self._client.queues(), wait.options, self._client.monotonic_s()
+        check_wait(waiter.max_wait_s, waiter.priority)
+        queues, options, now_s = self._client.queues(), waiter.options, self._client.monotonic_s()
         # The caller's dictionary may change while the request waits.
         self._consume = queues.kept(self._consume)
-        wakeup: runtime.Wakeup = runtime.Wakeup()
-        wait.waiter = waiter = queues.waiter(wakeup, wait.priority, now_s, now_s + wait.max_wait_s)
         waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
+        queues.enter(waiter, now_s, now_s + waiter.max_wait_s)
         # Not awaited here: each frame would be kept while the request waits.
-        return self._take_in_turn(waiter, wakeup)
+        return self._take_in_turn(waiter, waiter.wakeup)
 
     async def _take_in_turn(self, waiter: Waiter, wakeup: runtime.Wakeup) -> "Lease":
         """Take now if no request waits for the same buckets, and wait as often as a bucket refuses.
