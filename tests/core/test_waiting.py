@@ -13,6 +13,7 @@ from zae_limiter.core.waiting import (
     LimitSupply,
     PaceProgress,
     Queue,
+    check_queue,
     check_wait,
     cost_of,
     exceeds_capacity,
@@ -55,6 +56,15 @@ def test_queue_by_arrival_has_one_flow():
 
     assert queue.flow_of("a") == queue.flow_of("gold")
     assert 1.0 == queue.weight_of("gold")
+
+
+def test_value_that_is_no_queue_is_refused():
+    """A limiter needs a Queue; a number or a dict is a mistake."""
+    queue = Queue()
+
+    assert queue is check_queue(queue)
+    with pytest.raises(ValidationError, match="queue"):
+        check_queue(5)
 
 
 @pytest.mark.parametrize("max_wait", [-1, nan, "5", True, None])

@@ -2,15 +2,13 @@
 
 import asyncio
 import pickle
-import threading
 from contextlib import suppress
-from random import Random
 
 import pytest
 
 from tests._async.clients import AsynchronousTable, CountingTable, another
-from tests.limiter_async.every_await import CancelledAt, cancelled_everywhere, ended
-from tests.simulation.world import LoopClock, simulate
+from tests.limiter_async.waiters import PER_SECOND, Order, exhaust, opened, queues
+from tests.simulation.world import simulate
 from zae_limiter import (
     Also,
     AmountExceedsCapacityError,
@@ -18,56 +16,9 @@ from zae_limiter import (
     Limit,
     Queue,
     RateLimiter,
-    RateLimiterUnavailable,
     RateLimitExceeded,
-    Repository,
     ValidationError,
 )
-
-PER_SECOND = [Limit.per_second("rps", 5)]
-
-
-async def opened(limits=PER_SECOND, **settings):
-    """Return a repository in simulated time, with these default limits."""
-    clock = LoopClock(asyncio.get_running_loop())
-    repo = await Repository.open("memory://", clock=clock, random=Random(1), **settings)
-    await repo.set_system_defaults(limits)
-    return repo
-
-
-async def exhaust(limiter, amount=5, entity="user"):
-    """Take tokens and keep them."""
-    async with limiter.acquire(entity, "api", {"rps": amount}):
-        pass
-
-
-class Order:
-    """Starts requests that wait, and notes when each was admitted."""
-
-    def __init__(self, limiter):
-        self.limiter = limiter
-        self.admitted = []
-        self.tasks = []
-
-    def start(self, name, amount=1, entity="user", **options):
-        """Start a request in a task of its own, which waits up to a minute."""
-        self.tasks.append(asyncio.create_task(self._take(name, amount, entity, {"max_wait": 60, **options})))
-        return self.tasks[-1]
-
-    async def _take(self, name, amount, entity, options):
-        async with self.limiter.acquire(entity, "api", {"rps": amount}, **options) as lease:
-            self.admitted.append((name, round(asyncio.get_running_loop().time(), 2)))
-            return lease.waited
-
-    async def names(self):
-        """Wait for all, and return the order in which they were admitted."""
-        await asyncio.gather(*self.tasks)
-        return "".join(name for name, _ in self.admitted)
-
-
-def queues(limiter):
-    """Return how many queues there are."""
-    return len(limiter._client.queues())
 
 
 def test_waiting_requests_are_admitted_in_order_as_the_tokens_come():
@@ -423,7 +374,7 @@ def test_raised_limit_wakes_all_that_fit():
 
 
 def test_raised_limit_of_another_process_is_seen_when_it_is_read():
-    """Whoever reads the limits in this process wakes the requests that wait for the bucket."""
+    """A request that reads the limits wakes those of its process that wait for the bucket."""
 
     async def main():
         repo = await opened([Limit.per_minute("rps", 5)], config_cache_ttl=2)
@@ -440,179 +391,6 @@ def test_raised_limit_of_another_process_is_seen_when_it_is_read():
         assert order.admitted[0][1] < 6
 
     simulate(main)
-
-
-@pytest.mark.parametrize("victim", [0, 1, 2])
-def test_cancelled_request_leaves_the_queue(victim):
-    """The others keep their order, and nothing remains."""
-
-    async def main():
-        limiter = RateLimiter(await opened())
-        await exhaust(limiter)
-        order = Order(limiter)
-        for name in "abc":
-            order.start(name)
-        await asyncio.sleep(0.1)
-        order.tasks.pop(victim).cancel()
-
-        assert "abc".replace("abc"[victim], "") == await order.names()
-        assert 0 == queues(limiter)
-        assert 0.4 == pytest.approx(order.admitted[-1][1], abs=0.02)
-
-    simulate(main)
-
-
-@pytest.mark.parametrize("inline", [True, False])
-@pytest.mark.parametrize("several", [False, True])
-def test_cancellation_at_any_await_gives_back_and_lets_the_next_continue(inline, several):
-    """A request that is cancelled at any await leaves no token taken, and no request behind it forgotten."""
-
-    async def main():
-        repo = await opened([Limit.custom("rps", 5, 5, 1)])
-        other = another(repo, lambda table: _Slow(table))
-        other.scope.table.inline = inline
-        limiter = RateLimiter(other)
-        also = [Also("friend", "api", {"rps": 1})] if several else None
-
-        async def run(number):
-            await exhaust(limiter)
-            order = Order(limiter)
-
-            async def program():
-                with suppress(KeyError):
-                    async with limiter.acquire("user", "api", {"rps": 3}, max_wait=60, also=also):
-                        raise KeyError
-
-            cancelled = CancelledAt(program(), number)
-            began = asyncio.create_task(ended(cancelled))
-            await asyncio.sleep(0.001)
-            order.start("b", 1)
-            await began
-
-            assert "b" == await order.names()
-            assert 0 == queues(limiter)
-            await asyncio.sleep(2)
-            assert 5 == (await RateLimiter(another(repo)).available("user", "api"))["rps"]
-            return cancelled
-
-        assert 3 <= await cancelled_everywhere(run)
-
-    simulate(main)
-
-
-class _Slow(AsynchronousTable):
-    """A table whose writes take a moment."""
-
-    async def write(self, operation, until_s=None):
-        await asyncio.sleep(0.002)
-        return await super().write(operation, until_s)
-
-
-def test_close_ends_every_wait():
-    """Requests that wait when the repository is closed fail, and none is left."""
-
-    async def main():
-        repo = await opened()
-        limiter = RateLimiter(repo)
-        await exhaust(limiter)
-        order = Order(limiter)
-        for name in "abc":
-            order.start(name)
-        await asyncio.sleep(0.05)
-        await repo.close()
-        results = await asyncio.gather(*order.tasks, return_exceptions=True)
-
-        assert [True] * 3 == [isinstance(one, RateLimiterUnavailable) or "closed" in str(one) for one in results]
-        assert 0.06 > asyncio.get_running_loop().time()
-
-    simulate(main)
-
-
-def test_end_of_the_loop_leaves_nothing_behind():
-    """A loop that ends cancels its tasks; another loop can use the limiter after that."""
-    found = []
-
-    async def first():
-        repo = await Repository.open("memory://")
-        await repo.set_system_defaults(PER_SECOND)
-        limiter = RateLimiter(repo)
-        await exhaust(limiter)
-        Order(limiter).start("a", 5)
-        await asyncio.sleep(0.001)
-        assert 1 == queues(limiter)
-        found.append(limiter)
-
-    async def second():
-        assert 0 == queues(found[0])
-        async with found[0].acquire("user", "api", {"rps": 1}, max_wait=5) as lease:
-            assert lease.waited < 5
-
-    asyncio.run(first())
-    asyncio.run(second())
-
-
-def test_several_loops_share_a_queue():
-    """Requests of two threads, each with its own loop, wait in one queue, in the order of arrival."""
-    order, started = [], threading.Barrier(2)
-
-    async def opened_now():
-        repo = await Repository.open("memory://")
-        await repo.set_system_defaults([Limit.per_second("rps", 100)])
-        return RateLimiter(repo)
-
-    async def one(limiter, name):
-        async with limiter.acquire("user", "api", {"rps": 1}, max_wait=30):
-            order.append(name)
-
-    async def some(limiter, thread):
-        started.wait()
-        await asyncio.gather(*[one(limiter, (thread, number)) for number in range(60)])
-
-    limiter = asyncio.run(opened_now())
-    asyncio.run(exhaust(limiter, 100))
-    threads = [threading.Thread(target=asyncio.run, args=(some(limiter, number),)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert 120 == len(order)
-    assert 0 == queues(limiter)
-    for thread in range(2):
-        assert list(range(60)) == [number for one, number in order if one == thread]
-
-
-def test_request_whose_loop_has_stopped_is_passed_over():
-    """A loop that does not run must not block the requests of another loop; if it runs again, they wait again."""
-    stopped = asyncio.new_event_loop()
-    limiter = stopped.run_until_complete(_limiter_of_five())
-    order = Order(limiter)
-    stopped.run_until_complete(_start(order, "a", 1))
-
-    async def other_loop():
-        await asyncio.sleep(1.3)
-        later = Order(limiter)
-        later.start("b")
-        return await later.names()
-
-    assert "b" == asyncio.run(other_loop())
-    stopped.run_until_complete(order.tasks[0])
-    stopped.close()
-    assert ["a"] == [name for name, _ in order.admitted]
-    assert 0 == queues(limiter)
-
-
-async def _limiter_of_five():
-    repo = await Repository.open("memory://")
-    await repo.set_system_defaults(PER_SECOND)
-    limiter = RateLimiter(repo)
-    await exhaust(limiter)
-    return limiter
-
-
-async def _start(order, name, amount):
-    order.start(name, amount)
-    await asyncio.sleep(0.001)
 
 
 def test_blocked_entity_is_refused_before_it_waits():
@@ -706,76 +484,3 @@ def test_networked_table_takes_one_write_per_admission(group_commit):
         assert ["write"] * 6 == counting.scope.table.drain()
 
     simulate(main)
-
-
-def test_pace_yields_leases_as_fast_as_the_limit_allows():
-    """A job of many calls gets its leases one after the other, and reports its progress."""
-    seen = []
-
-    async def main():
-        limiter = RateLimiter(await opened())
-        times = []
-        async for lease in limiter.pace("user", "api", {"rps": 1}, count=10, progress=seen.append):
-            times.append(asyncio.get_running_loop().time())
-            await lease.adjust(rps=0)
-        assert [0.0] * 5 + [0.2, 0.4, 0.6, 0.8, 1.0] == pytest.approx(times, abs=0.01)
-
-    simulate(main)
-
-    assert (list(range(1, 11)), {10}) == ([one.granted for one in seen], {one.total for one in seen})
-    assert 1.0 == pytest.approx(seen[-1].elapsed_s, abs=0.01) == pytest.approx(seen[-1].waited_s, abs=0.01)
-
-
-def test_pace_that_is_left_early_charges_what_it_took():
-    """The last lease is settled when the loop ends, and the tokens stay charged."""
-
-    async def main():
-        limiter = RateLimiter(await opened())
-        paced = limiter.pace("user", "api", {"rps": 1})
-        async for lease in paced:
-            await lease.adjust(rps=1)
-            break
-        await paced.aclose()
-
-        assert {"rps": 3} == await limiter.available("user", "api")
-
-    simulate(main)
-
-
-@pytest.mark.parametrize("queue", [None, 5, {"max_waiting": 3}])
-def test_limiter_refuses_what_is_no_queue(queue):
-    """A queue is a Queue."""
-    with pytest.raises(ValidationError, match="queue"):
-        simulate(_limiter_with, queue)
-
-
-async def _limiter_with(queue):
-    return RateLimiter(await opened(), queue=queue)
-
-
-def test_request_that_waits_for_a_slot_gets_it_when_it_is_returned():
-    """A return in the same process wakes it at once. One of another process is found by asking again soon."""
-    limits = [Limit.per_second("rps", 100), Limit.concurrent("slots", 1, hold_seconds=60)]
-
-    async def main():
-        repo = await opened(limits)
-        here, elsewhere = RateLimiter(repo), RateLimiter(another(repo))
-        waited = []
-        for holder in (here, elsewhere):
-            lease = holder.acquire("user", "api", {"rps": 1, "slots": 1})
-            await lease.__aenter__()
-            waiting = asyncio.create_task(_waited(here))
-            await asyncio.sleep(1.1)
-            await lease.__aexit__(None, None, None)
-            waited.append(round(await waiting, 3))
-        return waited, queues(here)
-
-    (woken, found), left = simulate(main)
-
-    assert (1.1, 0) == (woken, left)
-    assert 1.1 <= found <= 1.35
-
-
-async def _waited(limiter):
-    async with limiter.acquire("user", "api", {"rps": 1, "slots": 1}, max_wait=5) as lease:
-        return lease.waited

@@ -43,10 +43,6 @@ _LIVELY_S = 0.0537
 """No multiple of any wait, so that a request is not looked at just before it asks, twice in a row."""
 
 
-class ViolationError(AssertionError):
-    """An invariant does not hold."""
-
-
 @dataclass
 class Call:
     """One request, and what became of it."""
@@ -101,7 +97,7 @@ class WatchedTable(Wrapped):
     def _queue(self) -> Any:
         """Return the queue that the calling request waits in, None if it does not wait."""
         call = self._watched.by_task.get(asyncio.current_task())
-        waiter = None if call is None or call.lease is None else call.lease._wait.waiter
+        waiter = None if call is None or call.lease is None else call.lease._wait
         return None if waiter is None or waiter.queue is None else waiter.queue.bucket
 
 
@@ -112,6 +108,8 @@ class Run:
         self.random = Random(seed)
         self.watched = Watched()
         self.closed = False
+        # The numbers of the requests that waited in the same queue when a request asked last.
+        self.beside: dict[int, set[int]] = {}
 
     async def main(self) -> Watched:
         """Run to the end, and check what is left."""
@@ -180,6 +178,7 @@ class Run:
         waiting = list(queue.line)
         top = max(one.priority for one in waiting)
         same = [one for one in waiting if one.priority == top]
+        self.beside[waiter.number] = {one.number for one in waiting}
         best = min(same, key=lambda one: (one.tag, one.number))
         for priority in sorted({one.priority for one in waiting} - {top}, reverse=True):
             oldest = min((one for one in waiting if one.priority == priority), key=lambda one: one.number)
@@ -229,7 +228,7 @@ class Run:
             call.lease = lease if waits else None
             with suppress(KeyError):
                 async with lease:
-                    if occupied and lease._wait.waiter.bucket is None:
+                    if occupied and lease._wait.waited_for is None:
                         self.watched.fail("order: request", number, "did not wait behind others")
                     self._admitted(call, waits=waits)
                     await asyncio.sleep(held_s)
@@ -245,7 +244,7 @@ class Run:
         call.outcome = "admitted"
         call.ended_s = asyncio.get_running_loop().time()
         self.watched.tally["admitted" if waits else "admitted at once"] += 1
-        if not waits or call.lease._wait.waiter.bucket is None:
+        if not waits or call.lease._wait.waited_for is None:
             # It was in flight when the first request began to wait.
             self.watched.tally["changes"] += len(self.queues) if waits else 0
             return
@@ -253,10 +252,12 @@ class Run:
         if call.ended_s > call.at_s + call.patience_s + LATE_S + 20 * _LATENCY_S:
             self.watched.fail("forgotten: request", call.number, "was admitted after its patience")
         for other in self.watched.calls:
-            waiter = None if other.lease is None or other.outcome else other.lease._wait.waiter
-            if waiter is None or waiter.queue is None or waiter.bucket != call.lease._wait.waiter.bucket:
+            waiter = None if other.lease is None or other.outcome else other.lease._wait
+            if waiter is None or waiter.queue is None or waiter.waited_for != call.lease._wait.waited_for:
                 continue
-            older = waiter.number < call.lease._wait.waiter.number
+            admitted = call.lease._wait.number
+            # One that has joined the queue since the request asked is too late.
+            older = waiter.number < admitted and waiter.number in self.beside[admitted]
             if older and (other.entity, other.priority) == (call.entity, call.priority):
                 self.watched.fail("order: request", call.number, "was admitted before", other.number)
 

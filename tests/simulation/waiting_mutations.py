@@ -69,7 +69,7 @@ MUTATIONS: dict[str, tuple[Patch, ...]] = {
     "newest request goes first": (Patch(waiting_line._Class, "first", _newest_first),),
     "newcomer overtakes": (Patch(WaitingLease, "_occupied", _never_occupied),),
     "admission leaves the supply": (Patch(caches_waiting, "supply_after", _without_supply),),
-    "wait has no end": (Patch(waiting_line.WaitingRequest, "until_s", property(lambda _: 1e9, _nothing)),),
+    "wait has no end": (Patch(waiting_line.WaitingRequest, "ends_s", property(lambda _: 1e9, _nothing)),),
 }
 """The mutations by name."""
 

@@ -311,11 +311,6 @@ class NamespaceCaches:
             return None
         return None if found is None else found.limits
 
-    def is_alone(self, bucket: BucketId, now_ms: int) -> bool:
-        """Return whether it is cached that a request takes from this bucket only."""
-        known = self.limits(bucket)
-        return known is not None and known.links is None and known.is_fresh(now_ms)
-
     def view(self, bucket: BucketId, shard: int = 0) -> BucketView | None:
         """Return a shard of a bucket as last seen."""
         found = self.buckets.get(bucket)

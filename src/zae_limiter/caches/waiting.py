@@ -21,6 +21,12 @@ _LOST_AFTER_S = 1.0
 """A request that has not used its turn for this many seconds is passed over: its loop or thread does not run."""
 
 
+NOT_ENTERED = -1
+"""The number of a request that has not arrived."""
+
+_NOTHING: Demand = {}
+
+
 class Wakes(Protocol):
     """The wait of a request, which other requests may end."""
 
@@ -31,22 +37,21 @@ class Wakes(Protocol):
 class Waiter(WaitingRequest):
     """A request that waits, or is about to. ``queue`` is the queue that it waits in, None if there is none.
 
+    ``waited_for`` is the bucket that it waits for or has waited for last, None if it never did.
     ``yields`` is True while it may leave its turn to requests that wait longer for another of its buckets.
     """
 
-    __slots__ = ("bucket", "queue", "wakeup", "yields")
+    __slots__ = ("queue", "waited_for", "wakeup", "yields")
 
-    def __init__(
-        self, number: int, priority: int, since_s: float, until_s: float, consume: Demand, wakeup: Wakes
-    ) -> None:
-        super().__init__(number, priority, since_s, until_s, consume)
+    def __init__(self, priority: int, wakeup: Wakes) -> None:
+        super().__init__(NOT_ENTERED, priority, 0.0, 0.0, _NOTHING)
         self.wakeup = wakeup
-        self.bucket: BucketId | None = None
+        self.waited_for: BucketId | None = None
         self.queue: BucketQueue | None = None
         self.yields = True
 
 
-class Shown(NamedTuple):
+class SupplyShown(NamedTuple):
     """What the rejection of a request has shown of the bucket: its supply, and the seconds until it may be admitted."""
 
     supply: Supply
@@ -57,18 +62,18 @@ class BucketQueue:
     """The requests that wait for one bucket.
 
     ``asking`` asks the store, since ``since_s``; None if no request does. Then the first is due at ``since_s``.
-    ``changed`` is True if the bucket has changed since a request asked, and ``stale`` if it has since ``supply`` was
-    seen. ``ready`` is the request that was rejected last, and when it is admitted.
+    ``has_changed`` is True if the bucket has changed since a request asked, and ``stale`` if it has changed since
+    ``supply`` was seen. ``ready`` is the request that was rejected last, and when it is admitted.
     """
 
-    __slots__ = ("asking", "bucket", "changed", "line", "ready", "since_s", "stale", "supply")
+    __slots__ = ("asking", "bucket", "has_changed", "line", "ready", "since_s", "stale", "supply")
 
     def __init__(self, bucket: BucketId) -> None:
         self.bucket = bucket
         self.line = WaitingLine()
         self.supply: Supply = {}
         self.asking: Waiter | None = None
-        self.changed = self.stale = False
+        self.has_changed = self.stale = False
         self.ready: tuple[WaitingRequest, float] | None = None
         self.since_s = 0.0
 
@@ -80,7 +85,7 @@ class BucketQueue:
 
     def ready_in(self, waiter: WaitingRequest, now_s: float) -> float:
         """Return the seconds until the first request is expected to be admitted."""
-        if self.changed:
+        if self.has_changed:
             return 0.0
         if self.ready is not None and self.ready[0] is waiter:
             return max(0.0, self.ready[1] - now_s)
@@ -103,6 +108,7 @@ class WaitingQueues:
         self._ask_s = 2 * deadline_s + _LOST_AFTER_S
         self._queues: dict[BucketId, BucketQueue] = {}
         self._numbers = count()
+        self._last_consume: dict[str, int] = {}
         # Reentrant: a thread that is interrupted while it holds the lock can still enter again.
         self._mutex = threading.RLock()
         self.closed = False
@@ -125,9 +131,17 @@ class WaitingQueues:
         queue = self._queues.get(bucket)
         return 0 if queue is None else queue.line.count
 
-    def waiter(self, wakeup: Wakes, priority: int, since_s: float, until_s: float) -> Waiter:
-        """Return a request that may wait. It has its place in the order of arrival from now on."""
-        return Waiter(next(self._numbers), priority, since_s, until_s, {}, wakeup)
+    def enter(self, waiter: Waiter, since_s: float, ends_s: float) -> None:
+        """Let a request arrive that may wait. It has its place in the order of arrival from now on."""
+        waiter.number, waiter.since_s, waiter.ends_s = next(self._numbers), since_s, ends_s
+
+    def kept(self, consume: dict[str, int]) -> dict[str, int]:
+        """Return a copy of amounts, which is never changed. Requests in a row for equal amounts share it."""
+        last = self._last_consume
+        # True equals 1, but is no amount.
+        if consume != last or any(type(amount) is not int for amount in consume.values()):
+            self._last_consume = last = consume.copy()
+        return last
 
     def goes_before(self, bucket: BucketId, waiter: Waiter) -> bool:
         """Return whether requests wait for a bucket, of which another one is due before this request.
@@ -143,7 +157,7 @@ class WaitingQueues:
             return waiter.queue is None or (waiter.yields and first.precedes(waiter))
 
     def join(
-        self, waiter: Waiter, bucket: BucketId, consume: Demand, options: Queue, shown: Shown | None = None
+        self, waiter: Waiter, bucket: BucketId, consume: Demand, options: Queue, shown: SupplyShown | None = None
     ) -> Standing:
         """Let a request wait for a bucket, and return its standing. Its ``queue`` is None after that if it cannot wait.
 
@@ -163,7 +177,7 @@ class WaitingQueues:
                 self._pass_over_lost(queue, now_s)
                 self._leave(waiter, now_s)
                 waiter.consume = consume
-                waiter.queue, waiter.bucket = queue, bucket
+                waiter.queue, waiter.waited_for = queue, bucket
                 queue.line.join(waiter, cost_of(queue.supply, consume))
                 fits = queue.line.count <= options.max_waiting
             else:
@@ -172,10 +186,12 @@ class WaitingQueues:
             if shown is not None and queue.first() is waiter:
                 queue.ready = waiter, now_s + shown.retry_after_s
             standing = queue.standing(waiter, now_s)
-            fits = fits and standing.estimate_s <= waiter.until_s - now_s
+            fits = fits and standing.estimate_s <= waiter.ends_s - now_s
             if not fits or self.closed or exceeds_capacity(queue.supply, consume):
                 self._leave(waiter, now_s)
-            elif not moves and queue.first() is not waiter:
+            elif queue.first() is not waiter and (shown is not None or not moves):
+                # The first request is due at another time, by what the rejection has shown.
+                queue.ready = None
                 self._wake_first(queue, now_s)
             return standing
 
@@ -195,7 +211,7 @@ class WaitingQueues:
                 self._pass_over_lost(queue, now_s)
             elif self._takes_turn(queue, waiter, now_s):
                 return 0.0
-            left_s = waiter.until_s - now_s
+            left_s = waiter.ends_s - now_s
             if left_s <= 0:
                 return None
             if queue.first() is waiter and queue.asking is None:
@@ -206,19 +222,19 @@ class WaitingQueues:
             return left_s
 
     def _takes_turn(self, queue: BucketQueue, waiter: Waiter, now_s: float) -> bool:
-        if queue.ready_in(waiter, now_s) > 0 or now_s > waiter.until_s + LATE_S:
+        if queue.ready_in(waiter, now_s) > 0 or now_s > waiter.ends_s + LATE_S:
             return False
-        queue.asking, queue.since_s, queue.changed, queue.ready = waiter, now_s, False, None
+        queue.asking, queue.since_s, queue.has_changed, queue.ready = waiter, now_s, False, None
         return True
 
     def _rejoined(self, waiter: Waiter) -> BucketQueue:
         """Let a request wait again that was passed over, because its loop or thread did not run."""
-        assert waiter.bucket is not None, "it has waited before"
-        queue = self._queues.get(waiter.bucket)
+        assert waiter.waited_for is not None, "it has waited before"
+        queue = self._queues.get(waiter.waited_for)
         if queue is None:
-            self._queues[waiter.bucket] = queue = BucketQueue(waiter.bucket)
+            self._queues[waiter.waited_for] = queue = BucketQueue(waiter.waited_for)
             # Nothing is known of the bucket, so it asks.
-            queue.changed = queue.stale = True
+            queue.has_changed = queue.stale = True
         waiter.queue = queue
         queue.line.join(waiter, cost_of(queue.supply, waiter.consume))
         return queue
@@ -255,7 +271,7 @@ class WaitingQueues:
             with self._mutex:
                 queue = self._queues.get(bucket)
                 if queue is not None:
-                    queue.changed = queue.stale = True
+                    queue.has_changed = queue.stale = True
                     self._wake_first(queue, self._now_s())
 
     def changed_all(self) -> None:
@@ -280,6 +296,9 @@ class WaitingQueues:
 
     def _left(self, queue: BucketQueue, waiter: Waiter, now_s: float) -> None:
         waiter.queue = None
+        if queue.asking is waiter and queue.stale:
+            # It has not shown the bucket as it is since the change, so the next request asks.
+            queue.has_changed = True
         self._end_turn(queue, waiter)
         # What was computed for the first request depends on those that were admitted since.
         queue.ready = None

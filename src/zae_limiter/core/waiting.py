@@ -29,9 +29,9 @@ _ASK_FOR_SLOTS_S = 0.25
 class Queue:
     """How many requests of a limiter may wait for one bucket, and in which order.
 
-    Requests of a higher priority go first. Those of equal priority are fair to their entities, if ``fair_by`` is
-    ``entity``: each entity gets its turn, in proportion to its weight in ``weights``, 1 if it has none. If ``fair_by``
-    is None, the request that came first goes first.
+    Requests of a higher priority go first. If ``fair_by`` is ``entity``, entities with the same priority take turns, in
+    proportion to their weights in ``weights``. An entity without a weight has 1. If ``fair_by`` is None, the request
+    that came first goes first.
 
     Raises:
         ValidationError: A value is invalid.
@@ -67,7 +67,7 @@ def check_queue(value: object) -> Queue:
     """Require a queue.
 
     Raises:
-        ValidationError: The value is none.
+        ValidationError: The value is something else.
     """
     if not isinstance(value, Queue):
         raise ValidationError("queue", value, "must be a Queue(max_waiting, fair_by, weights)")
@@ -107,13 +107,16 @@ class LimitSupply(NamedTuple):
 
     def wait_s(self, needed: float, now_s: float) -> float:
         """Return the seconds until ``needed`` millitokens were available in total; inf if they never will be."""
-        lacking = needed - self.available(now_s)
-        if lacking <= 0:
+        level, at_s, rate, capacity = self
+        # What ``available`` returns, written out: this is done several times for each request that waits.
+        elapsed_s = now_s - at_s - _TICK_S
+        available = level + rate * elapsed_s if elapsed_s > 0 else level
+        if needed <= (available if available < capacity else capacity):
             return 0.0
-        if not self.rate:
+        if not rate:
             return inf
         # The refill comes in whole millitokens. One more makes sure that a request is not made too early.
-        return self.at_s + _TICK_S + (needed + 1 - self.level) / self.rate - now_s
+        return at_s + _TICK_S + (needed + 1 - level) / rate - now_s
 
     def less(self, taken: float, now_s: float) -> "LimitSupply":
         """Return the supply after millitokens were taken."""
@@ -156,12 +159,12 @@ def wait_s(supply: Supply, ahead: Demand, own: Demand, now_s: float) -> float:
 
     It takes longer if other requests take tokens, or if a limit is full while the requests wait for another limit.
     """
-    waits = [
-        supply[name].wait_s((ahead.get(name, 0) + amount) * 1000, now_s)
-        for name, amount in own.items()
-        if amount and name in supply
-    ]
-    return max(waits, default=0.0)
+    longest = 0.0
+    for name, amount in own.items():
+        limit = supply.get(name)
+        if limit is not None and amount:
+            longest = max(longest, limit.wait_s((ahead.get(name, 0) + amount) * 1000, now_s))
+    return longest
 
 
 def exceeds_capacity(supply: Supply, own: Demand) -> bool:
@@ -171,8 +174,12 @@ def exceeds_capacity(supply: Supply, own: Demand) -> bool:
 
 def cost_of(supply: Supply, own: Demand) -> float:
     """Return what a request costs its flow: the largest part of a capacity that it takes."""
-    parts = [amount * 1000 / supply[name].capacity for name, amount in own.items() if name in supply]
-    return max(_LEAST_COST, *parts) if parts else 1.0
+    largest = _LEAST_COST if supply else 1.0
+    for name, amount in own.items():
+        limit = supply.get(name)
+        if limit is not None:
+            largest = max(largest, amount * 1000 / limit.capacity)
+    return largest
 
 
 class Standing(NamedTuple):

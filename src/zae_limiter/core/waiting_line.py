@@ -9,7 +9,6 @@ The first request blocks all others, so that small requests do not starve a larg
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from zae_limiter.core.waiting import AGE_S, Demand
@@ -21,21 +20,25 @@ _BLOCK = 128
 class WaitingRequest:
     """A request that waits. ``number`` is its place in the order of arrival, which it keeps in another line.
 
-    ``flow`` is the entity that its turn is charged to. ``rank`` is since when it waits, earlier for a higher priority.
+    ``flow`` is the entity that its turn is charged to.
     """
 
-    __slots__ = ("consume", "cost", "flow", "number", "priority", "rank", "since_s", "tag", "until_s", "weight")
+    __slots__ = ("consume", "cost", "ends_s", "flow", "number", "priority", "since_s", "tag", "weight")
 
-    def __init__(self, number: int, priority: int, since_s: float, until_s: float, consume: Demand) -> None:
+    def __init__(self, number: int, priority: int, since_s: float, ends_s: float, consume: Demand) -> None:
         self.number = number
         self.priority = priority
         self.since_s = since_s
-        self.until_s = until_s
+        self.ends_s = ends_s
         self.consume = consume
-        self.rank = since_s - priority * AGE_S
         self.flow = ""
         self.weight = 1.0
         self.cost = self.tag = 0.0
+
+    @property
+    def rank(self) -> float:
+        """Since when the request waits; a step of priority counts as a longer wait."""
+        return self.since_s - self.priority * AGE_S
 
     def precedes(self, other: "WaitingRequest") -> bool:
         """Return whether this request has waited longer than the other, with regard to their priorities."""
@@ -81,14 +84,14 @@ def _add(demand: dict[str, int], other: Demand, sign: int) -> None:
 class _Class:
     """The waiting requests of one priority, in fair order."""
 
-    __slots__ = ("_arrivals", "_blocks", "_flows", "_members", "_virtual", "_weight", "count", "demand", "newest")
+    __slots__ = ("_blocks", "_flows", "_in_order", "_members", "_virtual", "_weight", "count", "demand", "newest")
 
     def __init__(self) -> None:
         self.count = 0
         self.demand: dict[str, int] = {}
+        # By number, in the order in which they joined.
         self._members: dict[int, WaitingRequest] = {}
-        # The numbers of all requests, and of some that have left: a heap, whose first is the oldest.
-        self._arrivals: list[int] = []
+        self._in_order = True
         self.newest = -1
         self._blocks: list[_Block] = []
         self._flows: dict[str, _Flow] = {}
@@ -111,11 +114,11 @@ class _Class:
         one.tag = start = max(self._virtual, flow.finish)
         flow.finish = start + one.cost / flow.weight
         if one.number < self.newest:
+            self._in_order = False
             # It comes from another line. It goes before the later requests of its own flow.
             one.tag = min([other.tag for other in self._later(one)], default=start)
         self.newest = max(self.newest, one.number)
         self._members[one.number] = one
-        heappush(self._arrivals, one.number)
         self._insert(one)
         self.count += 1
         _add(self.demand, one.consume, 1)
@@ -180,9 +183,8 @@ class _Class:
         return self._blocks[0].requests[0]
 
     def oldest(self) -> WaitingRequest:
-        while self._arrivals[0] not in self._members:
-            heappop(self._arrivals)
-        return self._members[self._arrivals[0]]
+        members = self._members
+        return members[next(iter(members)) if self._in_order else min(members)]
 
     def ahead(self, one: WaitingRequest) -> Ahead:
         """Return the requests of the same priority that are ahead of one of them."""
@@ -217,10 +219,12 @@ def _consumed(requests: list[WaitingRequest]) -> list[Demand]:
 class WaitingLine:
     """The requests that wait for one bucket, in the order in which they are admitted."""
 
-    __slots__ = ("_classes", "count")
+    __slots__ = ("_classes", "_first", "count")
 
     def __init__(self) -> None:
         self.count = 0
+        # The request that is admitted next; None if it is not known.
+        self._first: WaitingRequest | None = None
         # In descending order of priority.
         self._classes: dict[int, _Class] = {}
 
@@ -241,6 +245,10 @@ class WaitingLine:
             self._classes = {known: self._classes.get(known, found) for known in priorities}
         found.add(one)
         self.count += 1
+        first = self._first
+        # With one priority, a request that is not before the first one leaves it the first.
+        if first is None or len(self._classes) > 1 or (one.tag, one.number) < (first.tag, first.number):
+            self._first = None
 
     def leave(self, one: WaitingRequest) -> None:
         """Remove a request that is not admitted here. Its turn is not charged to its flow."""
@@ -256,9 +264,16 @@ class WaitingLine:
         if not found.count:
             del self._classes[one.priority]
         self.count -= 1
+        if one is self._first or len(self._classes) > 1:
+            self._first = None
 
     def first(self) -> WaitingRequest | None:
         """Return the request that is admitted next, None if none waits."""
+        if self._first is None:
+            self._first = self._next()
+        return self._first
+
+    def _next(self) -> WaitingRequest | None:
         best: WaitingRequest | None = None
         for one in self._classes.values():
             if best is None:

@@ -17,6 +17,9 @@ class Wakeup:
         """Wait until the wait is ended, but for at most this many seconds."""
         self._gate.acquire(timeout=min(max(0.0, within_s), threading.TIMEOUT_MAX))
 
+    def end(self) -> None:
+        """Do nothing: the wait has ended."""
+
     def wake_in(self, seconds: float) -> None:
         """End the wait now: its thread finds out how long it has to wait from then on."""
         try:

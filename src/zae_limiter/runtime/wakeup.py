@@ -1,8 +1,15 @@
 """The wait of one request, which other tasks and threads may end early."""
 
 import asyncio
+import contextvars
+from collections.abc import Awaitable
 from contextlib import suppress
 from math import inf
+
+from zae_limiter.runtime.aio import DONE
+
+_CONTEXT = contextvars.Context()
+"""The context of all timers. Otherwise each would keep a copy of its own."""
 
 
 class Wakeup:
@@ -15,21 +22,23 @@ class Wakeup:
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
 
-    async def wait(self, within_s: float) -> None:
-        """Wait until the wait is ended, but for at most this many seconds."""
+    def wait(self, within_s: float) -> Awaitable[None]:
+        """Return an awaitable wait of at most this many seconds. Call `end` after it, even if it was cancelled."""
         loop = asyncio.get_running_loop()
         # In this order: another thread first notes that it ends the wait, and then looks for the future.
         self._future = future = loop.create_future()
-        try:
-            if not self._woken:
-                if within_s < inf:
-                    self._timer = loop.call_later(max(0.0, within_s), _end, future)
-                await future
-        finally:
-            self._future, self._woken = None, False
-            timer, self._timer = self._timer, None
-            if timer is not None:
-                timer.cancel()
+        if self._woken:
+            return DONE
+        if within_s < inf:
+            self._timer = loop.call_later(max(0.0, within_s), _end, future, context=_CONTEXT)
+        return future
+
+    def end(self) -> None:
+        """Forget a wait that has ended."""
+        self._future, self._woken = None, False
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
 
     def wake_in(self, seconds: float) -> None:
         """End the wait after this many seconds, unless it ends earlier; a wait on another loop ends at once."""
@@ -53,7 +62,7 @@ class Wakeup:
             if timer.when() <= loop.time() + seconds:
                 return
             timer.cancel()
-        self._timer = loop.call_later(seconds, _end, future)
+        self._timer = loop.call_later(seconds, _end, future, context=_CONTEXT)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -198,9 +198,9 @@ class RateLimiter(DelegatedVerbs, Closable):
             lease = kind(self._client, *arguments)
             return cast("SeveralLease", lease).ask(also) if also else lease
         # Imported here, because most limiters let no request wait.
-        from zae_limiter._async.limiter.waiting import KINDS, WaitOptions
+        from zae_limiter._async.limiter.waiting import KINDS
 
-        lease = KINDS[kind](self._client, *arguments).wait(WaitOptions(*waits, self._queue))
+        lease = KINDS[kind](self._client, *arguments).wait(*waits, self._queue)
         return cast("SeveralLease", lease).ask(also) if also else lease
 
     def _several_kind(self) -> "type[SeveralLease]":

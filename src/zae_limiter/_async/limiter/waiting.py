@@ -5,8 +5,8 @@ queue asks the store, when its tokens are expected. So each admission costs one 
 ``caches.waiting`` decides whose turn it is, and ``core.waiting`` in which order.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter import cascade
@@ -14,34 +14,31 @@ from zae_limiter._async.limiter.lease import BatchedLease, DirectLease, Lease
 from zae_limiter._async.limiter.lease_also import BatchedSeveralLease, DirectSeveralLease, SeveralLease
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import AcquireRequest
-from zae_limiter.caches.waiting import Shown, Waiter, WaitingQueues
+from zae_limiter.caches.waiting import NOT_ENTERED, SupplyShown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, next_ask_s, primary_bucket
 
 
-class WaitOptions(NamedTuple):
-    """For how many seconds a request may wait, with which priority, and in which queue."""
+class LeaseWaiter(Waiter):
+    """How a lease waits: for how long at most, in which queue, and how long it has waited.
 
-    max_wait_s: float
-    priority: int
-    queue: Queue
-
-
-class _Wait:
-    """How a lease waits: its place in the queues, None before it is entered, and how long it has waited.
-
-    ``parts`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last rejection.
+    ``bucket_requests`` are the requests to all its buckets, empty while they are not needed. ``refusal`` is the last
+    rejection.
     """
 
-    __slots__ = ("options", "parts", "refusal", "waited_s", "waiter")
+    __slots__ = ("bucket_requests", "max_wait_s", "options", "refusal", "waited_s")
 
-    def __init__(self, options: WaitOptions) -> None:
+    wakeup: runtime.Wakeup
+
+    def __init__(self, max_wait_s: float, priority: int, options: Queue, wakeup: runtime.Wakeup) -> None:
+        super().__init__(priority, wakeup)
+        self.max_wait_s = max_wait_s
         self.options = options
-        self.parts: Sequence[AcquireRequest] = ()
+        self.bucket_requests: Sequence[AcquireRequest] = ()
         self.refusal: RateLimitExceeded | None = None
         self.waited_s = 0.0
-        self.waiter: Waiter | None = None
 
 
 class WaitingLease(Lease):
@@ -49,11 +46,12 @@ class WaitingLease(Lease):
 
     __slots__ = ()
 
-    _wait: _Wait
+    _is_single = True
+    _wait: LeaseWaiter
 
-    def wait(self, options: WaitOptions) -> "Lease":
+    def wait(self, max_wait_s: float, priority: int, options: Queue) -> "Lease":
         """Choose how the lease waits, before it is entered, and return it."""
-        self._wait = _Wait(options)
+        self._wait = LeaseWaiter(max_wait_s, priority, options, runtime.Wakeup())
         return self
 
     @property
@@ -64,57 +62,56 @@ class WaitingLease(Lease):
     @property
     def waiting(self) -> Standing | None:
         """The place of the request among those that wait, and the estimated seconds left; None if it does not wait."""
-        return None if self._wait.waiter is None else self._client.queues().standing(self._wait.waiter)
+        return None if self._wait.number == NOT_ENTERED else self._client.queues().standing(self._wait)
 
-    async def __aenter__(self) -> "Lease":
+    def __aenter__(self) -> Coroutine[object, object, "Lease"]:
         """Take, and wait for the tokens if necessary; or raise."""
-        if self._wait.waiter is not None:
+        waiter = self._wait
+        if waiter.number != NOT_ENTERED:
             raise RuntimeError("a lease can be entered only once; call acquire() again")
         self._check_entry()
-        check_wait(self._wait.options.max_wait_s, self._wait.options.priority)
-        queues, now_s = self._client.queues(), self._client.monotonic_s()
-        self._wait.waiter = waiter = self._new_waiter(queues, now_s)
-        try:
-            await self._take_in_turn(queues, waiter)
-        except BaseException:
-            queues.leave(waiter)
-            raise
-        queues.admitted(waiter, self._supply)
-        if waiter.bucket is not None:
-            self._wait.waited_s = self._client.monotonic_s() - now_s
-        return self
+        check_wait(waiter.max_wait_s, waiter.priority)
+        queues, options, now_s = self._client.queues(), waiter.options, self._client.monotonic_s()
+        # The caller's dictionary may change while the request waits.
+        self._consume = queues.kept(self._consume)
+        waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
+        queues.enter(waiter, now_s, now_s + waiter.max_wait_s)
+        # Not awaited here: each frame would be kept while the request waits.
+        return self._take_in_turn(waiter, waiter.wakeup)
 
-    def _new_waiter(self, queues: WaitingQueues, now_s: float) -> Waiter:
-        max_wait_s, priority, queue = self._wait.options
-        waiter = queues.waiter(runtime.Wakeup(), priority, now_s, now_s + max_wait_s)
-        waiter.flow, waiter.weight = queue.flow_of(self._bucket[0]), queue.weight_of(self._bucket[0])
-        return waiter
-
-    async def _take_in_turn(self, queues: WaitingQueues, waiter: Waiter) -> None:
+    async def _take_in_turn(self, waiter: Waiter, wakeup: runtime.Wakeup) -> "Lease":
         """Take now if no request waits for the same buckets, and wait as often as a bucket refuses.
 
         Raises:
             RateLimitExceeded: The wait cannot end in time, or has ended.
         """
-        bucket = await self._occupied(queues, waiter) if queues else None
-        while True:
-            if bucket is not None:
-                if waiter.queue is None or waiter.queue.bucket != bucket:
+        queues = self._client.queues()
+        try:
+            bucket = await self._occupied(queues, waiter) if queues else None
+            while True:
+                if bucket is not None:
                     self._join(queues, waiter, bucket)
-                await self._wait_for_turn(queues, waiter)
-                if len(queues) > 1:
-                    bucket = await self._occupied(queues, waiter)
+                    while (wait_s := self._turn_in(queues, waiter)) > 0:
+                        try:
+                            await wakeup.wait(wait_s)
+                        finally:
+                            wakeup.end()
+                    bucket = await self._occupied(queues, waiter) if len(queues) > 1 else None
                     if bucket is not None:
                         continue
-            try:
-                await super().__aenter__()
-            except AmountExceedsCapacityError:
-                raise
-            except RateLimitExceeded as error:
-                bucket = await self._refused(queues, waiter, error)
-                self._taken = None
-            else:
-                return
+                try:
+                    await super().__aenter__()
+                    break
+                except RateLimitExceeded as error:
+                    bucket = await self._refused(queues, waiter, error)
+                    self._taken = None
+        except BaseException:
+            queues.leave(waiter)
+            raise
+        queues.admitted(waiter, self._supply)
+        if waiter.waited_for is not None:
+            self._wait.waited_s = self._client.monotonic_s() - waiter.since_s
+        return self
 
     async def _refused(self, queues: WaitingQueues, waiter: Waiter, error: RateLimitExceeded) -> BucketId:
         """Wait for the bucket that has refused the request, and return it.
@@ -123,37 +120,38 @@ class WaitingLease(Lease):
             RateLimitExceeded: The wait cannot end in time.
         """
         bucket = primary_bucket(error.statuses)
-        if bucket is None:
+        if error.never or bucket is None:
             raise error
         self._wait.refusal = error
-        if not self._wait.parts and (bucket != self._bucket or len(self._requests()) > 1):
-            # The chain was just read by the take.
-            self._wait.parts = await self._find_parts()
-        shown = Shown(self._supply(bucket), next_ask_s(error))
-        self._join(queues, waiter, bucket, shown)
+        if not self._wait.bucket_requests and not (self._is_single and bucket == self._bucket):
+            # The take has just read the chain.
+            await self._find_parts()
+        self._join(queues, waiter, bucket, SupplyShown(self._supply(bucket), next_ask_s(error)))
         return bucket
 
-    def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: Shown | None = None) -> None:
-        standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options.queue, shown)
+    def _join(self, queues: WaitingQueues, waiter: Waiter, bucket: BucketId, shown: SupplyShown | None = None) -> None:
+        if shown is None and waiter.queue is not None and waiter.queue.bucket == bucket:
+            return
+        standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options, shown)
         if waiter.queue is None:
-            raise self._rejected(waiter, standing, self._wait.refusal if shown is not None else None)
+            raise self._rejected(waiter, standing, None if shown is None else self._wait.refusal)
 
-    async def _wait_for_turn(self, queues: WaitingQueues, waiter: Waiter) -> None:
-        wakeup = waiter.wakeup
-        assert isinstance(wakeup, runtime.Wakeup), "it was made for this lease"
-        while True:
-            wait_s = queues.turn_in(waiter)
-            if wait_s is None:
-                standing = queues.standing(waiter) or Standing(1, 0.0)
-                raise self._rejected(waiter, standing, None)
-            if wait_s <= 0:
-                return
-            await wakeup.wait(wait_s)
+    def _turn_in(self, queues: WaitingQueues, waiter: Waiter) -> float:
+        """Return the seconds that the request waits before it looks again, 0 if it is its turn.
+
+        Raises:
+            RateLimitExceeded: The wait has ended.
+        """
+        wait_s = queues.turn_in(waiter)
+        if wait_s is None:
+            raise self._rejected(waiter, queues.standing(waiter) or Standing(1, 0.0), None)
+        return wait_s
 
     def _rejected(self, waiter: Waiter, standing: Standing, refusal: RateLimitExceeded | None) -> RateLimitExceeded:
         """Return the error of a request that cannot wait, or has waited in vain, without a call."""
         if refusal is None:
-            found = [status for part in self._wait.parts for status in self._client.levels.cached_statuses(part)]
+            parts, levels = self._wait.bucket_requests or [self._request(self._consume)], self._client.levels
+            found = [status for part in parts for status in levels.cached_statuses(part)]
             known = () if self._wait.refusal is None else self._wait.refusal.statuses
             refusal = RateLimitExceeded(found or known)
         waited_s = max(0.0, self._client.monotonic_s() - waiter.since_s)
@@ -164,7 +162,7 @@ class WaitingLease(Lease):
 
     def _demand_of(self, bucket: BucketId) -> Demand:
         """Return what the request takes from a bucket."""
-        for part in self._wait.parts:
+        for part in self._wait.bucket_requests:
             if part.bucket == bucket:
                 return part.consume
         return self._consume
@@ -176,34 +174,37 @@ class WaitingLease(Lease):
             ValidationError: The request can never be admitted.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
         """
-        try:
-            self._wait.parts = await self._find_parts()
-        except RateLimiterUnavailable:
-            # The take finds out whether the request is allowed without limiting.
-            return None
-        for part in self._wait.parts:
+        known = self._client.caches.limits(self._bucket) if self._is_single and self._own is None else None
+        if known is not None and known.links is None and known.is_fresh(self._client.now()[0]):
+            # The bucket of the entity is the only one.
+            if not queues.goes_before(self._bucket, waiter):
+                return None
+            if known.terms is not None:
+                await self._check_amounts(self._requests(), known.terms)
+            return self._bucket
+        await self._find_parts()
+        for part in self._wait.bucket_requests:
             if queues.goes_before(part.bucket, waiter):
-                await self._check_amounts()
+                for one in self._wait.bucket_requests:
+                    terms = self._client.resolver.known_terms(one.bucket, one.own)
+                    if terms is not None:
+                        await self._check_amounts([one], terms)
                 return part.bucket
         return None
 
-    async def _check_amounts(self) -> None:
-        """Refuse a request that can never be admitted before it waits, if the limits are cached."""
-        for part in self._wait.parts:
-            terms = self._client.resolver.known_terms(part.bucket, part.own)
-            if terms is not None:
-                try:
-                    part.amounts(terms)
-                except AmountExceedsCapacityError as error:
-                    raise await cascade.never_admitted(self._client, self._requests(), error) from None
+    async def _check_amounts(self, parts: Sequence[AcquireRequest], terms: EffectiveLimits) -> None:
+        """Refuse a request that can never be admitted before it waits."""
+        try:
+            for part in parts:
+                part.amounts(terms)
+        except AmountExceedsCapacityError as error:
+            raise await cascade.never_admitted(self._client, self._requests(), error) from None
 
-    async def _find_parts(self) -> Sequence[AcquireRequest]:
-        """Return the requests to all buckets that may refuse this one."""
-        requests = self._requests()
-        client = self._client
-        if len(requests) == 1 and self._own is None and client.caches.is_alone(self._bucket, client.now()[0]):
-            return requests
-        return await cascade.limited_parts(client, requests)
+    async def _find_parts(self) -> None:
+        """Find the requests to all buckets that may refuse this one."""
+        # Without the store, the take finds out whether the request is allowed without limiting.
+        with suppress(RateLimiterUnavailable):
+            self._wait.bucket_requests = await cascade.limited_parts(self._client, self._requests())
 
     def _requests(self) -> Sequence[AcquireRequest]:
         return [self._request(self._consume)]
@@ -214,6 +215,7 @@ class SeveralWaitingLease(WaitingLease, SeveralLease):
 
     __slots__ = ()
 
+    _is_single = False
     _asked: Sequence[Also]
 
     def _requests(self) -> Sequence[AcquireRequest]:
