@@ -3,10 +3,15 @@
 import pytest
 
 from tests.mutations.catalogue import mutation_named
-from tests.simulation.plan import SLOTS, with_slots
+from tests.simulation.plan import SLOTS, Plan, with_slots
 from tests.simulation.run import simulate_seed
 
 SEEDS = range(100, 108)
+
+FOUND = {
+    "slots of a limit that a bucket got while a lease was open": with_slots(1054).reduced(1, 1, ("cancel", "config", "late")),
+}
+"""Runs that once found a bug of the limiter, by what was wrong."""
 
 NOTICED = {
     "expired cohort returned as it was not seen": (105, "slots"),
@@ -25,6 +30,12 @@ def test_seeds_with_slots_violate_no_invariant() -> None:
 
     assert [] == [str(report.violation) for report in reports if report.violation is not None]
     assert 300 < sum(report.tally["slots opened"] for report in reports)
+
+
+@pytest.mark.parametrize("plan", FOUND.values(), ids=FOUND)
+def test_run_with_slots_that_once_found_a_bug_violates_no_invariant(plan: Plan) -> None:
+    """A run that found a bug is kept for good."""
+    assert simulate_seed(plan.seed, plan).violation is None
 
 
 @pytest.mark.parametrize(("name", "seed", "kind"), [(name, *run) for name, run in NOTICED.items()])
