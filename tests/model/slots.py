@@ -64,14 +64,15 @@ def explore(config: SlotConfig, checked: frozenset[str] = ALL, most: int | None 
     return result
 
 
-def _trace(
-    world: World, came: dict[State, tuple[State, Move] | None], state: State, last: Move
-) -> list[str]:
+def _trace(world: World, came: dict[State, tuple[State, Move] | None], state: State, last: Move) -> list[str]:
     steps: list[str] = [f"  {last}"]
     while (before := came[state]) is not None:
         slots = [
-            {name: value for name, value in world.items[number].items() if name[:2] == "b_" and "_tc" not in name
-             or name in ("ttl", "bi")}
+            {
+                name: value
+                for name, value in world.items[number].items()
+                if (name[:2] == "b_" and "_tc" not in name) or name in ("ttl", "bi")
+            }
             for number in state.items
         ]
         steps.append(f"  {before[1]}  ->  tick {state.tick} {slots}")

@@ -44,9 +44,7 @@ class Decisions:
     def decide(self, move: Move, client: Client, now: TimeBounds, birth: int) -> Any:
         """Return what a move sends, None if nothing, or LEARN."""
         terms = self._config.terms[client.terms]
-        views = {
-            shard: view for shard, number in enumerate(client.views) if (view := self._view(number, client.terms))
-        }
+        views = {shard: view for shard, number in enumerate(client.views) if (view := self._view(number, client.terms))}
         nonce = move.who + 1
         match move.what:
             case "takes":

@@ -36,8 +36,11 @@ def share_of(whole: int, shard: int, count: int) -> int:
 def cohorts_in(item: Mapping[str, Any], name: str) -> dict[int, int]:
     """Return the cohorts of a limit by their end."""
     prefix = f"b_{name}_h"
-    return {int(key[len(prefix) :]): value for key, value in item.items()
-            if key.startswith(prefix) and key[len(prefix) :].isdigit()}
+    return {
+        int(key[len(prefix) :]): value
+        for key, value in item.items()
+        if key.startswith(prefix) and key[len(prefix) :].isdigit()
+    }
 
 
 def check_item(config: SlotConfig, item: Mapping[str, Any], shard: int, checked: frozenset[str] = ALL) -> None:

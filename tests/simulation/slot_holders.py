@@ -147,7 +147,9 @@ def _names(item: Item) -> list[str]:
 
 def _cohorts(item: Item, name: str) -> dict[int, int]:
     prefix = f"b_{name}_h"
-    return {int(key[len(prefix) :]): item[key] for key in item if key.startswith(prefix) and key[len(prefix) :].isdigit()}
+    return {
+        int(key[len(prefix) :]): item[key] for key in item if key.startswith(prefix) and key[len(prefix) :].isdigit()
+    }
 
 
 def _check_sums(item: Item, shard: int) -> None:

@@ -9,7 +9,9 @@ from tests.simulation.run import simulate_seed
 SEEDS = range(100, 108)
 
 FOUND = {
-    "slots of a limit that a bucket got while a lease was open": with_slots(1054).reduced(1, 1, ("cancel", "config", "late")),
+    "slots of a limit that a bucket got while a lease was open": with_slots(1054).reduced(
+        1, 1, ("cancel", "config", "late")
+    ),
 }
 """Runs that once found a bug of the limiter, by what was wrong."""
 
