@@ -12,8 +12,8 @@ from zae_limiter.core.status import OnUnavailable
 _ALNUM = string.ascii_letters + string.digits
 
 
-def _names(first: str, rest: str, longest: int) -> st.SearchStrategy[str]:
-    tails = st.text(st.sampled_from(rest), max_size=longest - 1)
+def _names(first: str, rest: str, longest: int, least: int = 1) -> st.SearchStrategy[str]:
+    tails = st.text(st.sampled_from(rest), min_size=least - 1, max_size=longest - 1)
     return st.builds(str.__add__, st.sampled_from(first), tails)
 
 
@@ -33,7 +33,7 @@ limit_names = _names(string.ascii_letters, _ALNUM + "_-.", 64).filter(
     lambda name: name != "wcu" and name not in USAGE_ATTRIBUTES and not name.startswith("s_")
 )
 namespaces = _names(_ALNUM, _ALNUM + "_.-", 64)
-stack_names = _names(string.ascii_letters, _ALNUM + "-", 55)
+stack_names = _names(string.ascii_letters, _ALNUM + "-", 55, least=3)
 namespace_ids = _names(_ALNUM + "_", _ALNUM + "_-", 11).map(lambda text: text.ljust(11, "0"))
 shard_ids = st.integers(0, 63)
 

@@ -13,6 +13,7 @@ from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit, check_limits
 from zae_limiter.core.names import check_amount, check_entity_id, check_limit_name, check_resource
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
+from zae_limiter.core.waiting import check_wait
 
 if TYPE_CHECKING:
     from zae_limiter._async.limiter.lease import Lease
@@ -38,6 +39,8 @@ def limited(  # noqa: PLR0913 - the options of acquire, all keyword-only
     on_error: "OnError" = "give_back",
     on_unavailable: OnUnavailable | str | None = None,
     also: Sequence[Also] | Callable[..., Sequence[Also]] | None = None,
+    max_wait: float | None = None,
+    priority: int = 0,
 ) -> Callable[[Function], Function]:
     """Limit every call of a function: take before it runs, and settle the actual cost afterwards.
 
@@ -65,11 +68,14 @@ def limited(  # noqa: PLR0913 - the options of acquire, all keyword-only
         on_error: ``give_back`` returns everything if the function raises. ``keep`` charges what was taken.
         on_unavailable: As for ``acquire``.
         also: Other requests, as for ``acquire``, or a function of the call's arguments that returns them.
+        max_wait: Wait at most this many seconds for the tokens, as for ``acquire``. None rejects immediately.
+        priority: Calls of a higher priority go first among those that wait.
 
     Raises:
         ValidationError: An argument is invalid, or the limiter does not fit the function.
     """
-    arguments = _Arguments(resource, consume, key, cost, limits, on_error, on_unavailable, also)
+    waits = None if max_wait is None else (max_wait, priority)
+    arguments = _Arguments(resource, consume, key, cost, limits, on_error, on_unavailable, also, waits)
     arguments.check()
 
     def decorate(function: Function) -> Function:
@@ -91,6 +97,7 @@ class _Arguments:
     on_error: "OnError"
     on_unavailable: OnUnavailable | str | None
     also: Sequence[Also] | Callable[..., Sequence[Also]] | None
+    waits: tuple[float, int] | None
 
     def check(self) -> None:
         """Check the arguments of the decorator, as far as they are known before a call.
@@ -114,6 +121,8 @@ class _Arguments:
         check_on_unavailable(self.on_unavailable)
         if self.also is not None and not _is_sync_function("also", self.also):
             _check_also(self.also)
+        if self.waits is not None:
+            check_wait(*self.waits)
 
     def acquire(self, limiter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return a lease for one call, which has not been entered."""
@@ -122,6 +131,9 @@ class _Arguments:
         amounts = consume(*args, **kwargs) if callable(consume) else consume
         taken = entity, self.resource, amounts, self.limits, self.on_unavailable, self.on_error
         others = self.also(*args, **kwargs) if callable(self.also) else self.also
+        if self.waits is not None:
+            max_wait, priority = self.waits
+            return limiter.acquire(*taken, also=others, max_wait=max_wait, priority=priority)
         return limiter.acquire(*taken, also=others) if others else limiter.acquire(*taken)
 
 

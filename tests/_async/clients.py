@@ -59,6 +59,9 @@ class Wrapped:
     async def batch_delete(self, keys):
         await self.table.batch_delete(keys)
 
+    def for_thread(self):
+        return self
+
     async def close(self):
         await self.table.close()
 

@@ -59,6 +59,9 @@ class Wrapped:
     def batch_delete(self, keys):
         self.table.batch_delete(keys)
 
+    def for_thread(self):
+        return self
+
     def close(self):
         self.table.close()
 

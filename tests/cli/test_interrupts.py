@@ -42,7 +42,7 @@ def interrupt(process):
 
 
 @pytest.mark.parametrize(
-    "words", ["system get-defaults --name x", "status --name x", "namespace list --name x", "list"]
+    "words", ["system get-defaults --name app", "status --name app", "namespace list --name app", "list"]
 )
 def test_an_interrupt_while_the_network_is_waited_for_exits_with_130(silent_server, words):
     """One short line is printed, and no traceback."""

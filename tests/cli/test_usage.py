@@ -217,9 +217,10 @@ class TestTop:
         expected = [{"name": "gpt-4", "amount": sum(days[1]["acme"].values()), "share": 1.0}]
         assert expected == facts["limits"][0]["top"]
 
-    def test_usage_top_shows_as_many_names_as_asked_for(self, usage, days):
+    @pytest.mark.parametrize("option", ["--top", "--limit"])
+    def test_usage_top_shows_as_many_names_as_asked_for(self, usage, days, option):
         """The share is still that of the total."""
-        (line,) = usage("top", "--top", "1", "--limit-name", "rph").stdout.splitlines()[1:]
+        (line,) = usage("top", option, "1", "--limit-name", "rph").stdout.splitlines()[1:]
 
         assert "acme" == line.split()[0]
         assert "100" != line.split()[2]

@@ -53,7 +53,7 @@ def test_valid_namespaces_pass_the_check(value: str) -> None:
 
 @given(some.stack_names)
 def test_valid_stack_names_pass_the_check(value: str) -> None:
-    """A letter, then letters, digits and hyphens, up to 55."""
+    """A letter, then letters, digits and hyphens, from 3 to 55."""
     names.check_stack_name(value)
 
 
@@ -133,9 +133,9 @@ def test_reserved_or_invalid_namespaces_raise(value: str) -> None:
         names.check_namespace(value)
 
 
-@pytest.mark.parametrize("value", ["my_app", "1app", "a" * 56])
+@pytest.mark.parametrize("value", ["my_app", "1app", "a", "a1", "a" * 56])
 def test_stack_names_that_aws_would_refuse_raise(value: str) -> None:
-    """Names of tables, functions and roles are derived from it."""
+    """Names of tables, functions and roles are derived from it; a table's name has at least 3 characters."""
     with pytest.raises(InvalidNameError):
         names.check_stack_name(value)
 

@@ -301,12 +301,14 @@ class TestNameResolution:
         assert [3] == numbers([outcome])
 
     def test_an_endpoint_that_refuses_is_a_definite_failure(self, kind: str):
-        """No server listens at the port."""
+        """No server listens at the port, which the error names."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+            address = closed.getsockname()
+            url = f"http://127.0.0.1:{address[1]}"
         with Caller(kind, account_at(url)) as caller:
             outcome = caller.call(ask())
 
         assert not unknown_outcome(outcome)
         assert isinstance(outcome.cause, ConnectionRefusedError)
+        assert str(address) in str(outcome.cause)

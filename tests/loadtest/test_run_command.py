@@ -77,7 +77,7 @@ class TestOptions:
             ("memory://", {"processes": 2}, "processes do not share memory://"),
             ("sqlite:///a", {"file": None}, "pass a Locust file with --file, or --driver native"),
             ("sqlite:///a", {"driver": "native"}, "--driver native requires --consume"),
-            ("dynamodb://a", {"workers": 2, "standalone": True}, "pass --workers or --standalone, not both"),
+            ("dynamodb://app", {"workers": 2, "standalone": True}, "pass --workers or --standalone, not both"),
         ],
     )
     def test_combination_that_cannot_run_is_a_problem(self, url, given, problem):
@@ -96,10 +96,10 @@ class TestOptions:
                 "pass --url sqlite:///load.db to run on this machine, or --name NAME to run on AWS",
             ),
             (["ui", "-f", SIMPLE], "pass --url sqlite:///load.db to run on this machine, or --name NAME to run on AWS"),
-            (["run", "-n", "a", "--url", "memory://", "-f", SIMPLE], "pass --name or --url, not both"),
+            (["run", "-n", "app", "--url", "memory://", "-f", SIMPLE], "pass --name or --url, not both"),
             (["run", "--url", "memory://", "-f", "none.py"], "there is no Locust file 'none.py'"),
             (["ui", "--url", "memory://"], "pass a Locust file with --file"),
-            (["ui", "-n", "a", "-f", SIMPLE, "SimpleUser"], "CLASS and --processes require --url"),
+            (["ui", "-n", "app", "-f", SIMPLE, "SimpleUser"], "CLASS and --processes require --url"),
             (["ui", "--url", "memory://", "-f", SIMPLE, "--max-usd", "1"], "--max-usd requires --name"),
             (["ui", "--url", "memory://", "-f", SIMPLE, "--html", "/no/such/page.html"], "there is no directory"),
             (["ui", "--url", "memory://", "-f", SIMPLE, "--processes", "2"], "processes do not share memory://"),

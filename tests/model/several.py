@@ -360,8 +360,9 @@ class _NoThread:
     def __init__(self, due: object, ended: object) -> None:
         pass
 
-    def wake_in(self, seconds: float) -> None:
+    def wake_in(self, seconds: float) -> bool:
         """Do nothing."""
+        return True
 
     def stop(self) -> None:
         """Do nothing."""

@@ -11,7 +11,8 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Missing
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import view_of
-from zae_limiter.schema.bucket_writes import BucketTake, Signature, create
+from zae_limiter.schema.bucket_writes import Signature, create
+from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.operations import Update
 from zae_limiter.tables import evaluate
 

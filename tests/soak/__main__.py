@@ -2,6 +2,7 @@
 
     python -m tests.soak --seconds 60 --processes 4 --table sqlite|dynamodb|both --engine ministack|dynoxide --seed N
     python -m tests.soak --sqlite-rate 1000 --seconds 3600
+    python -m tests.soak --slots 6 --processes 8 --seconds 600 --table sqlite
 
 At the end the promise is checked by the table itself and by the journals of all processes. The exit code is 1 if it is
 broken. A seed draws the same work and the same faults, but their interleaving depends on the machine, so a run is not
@@ -9,6 +10,8 @@ replayed exactly.
 
 With ``--sqlite-rate`` nothing is killed. Processes write to a SQLite file at that rate; log, file, memory, open files
 and threads must not grow. The exit code is 1 if one grows, and 3 if the machine is too slow for the rate.
+
+With ``--slots`` the processes hold slots of one bucket. They are killed, and stopped for longer than the hold.
 """
 
 import argparse
@@ -17,9 +20,11 @@ import sys
 import time
 
 from tests.dynamodb.engines import ENGINES, EngineAbsentError
-from tests.soak import steady
+from tests.soak import slots, steady
 from tests.soak.checks import Margin
 from tests.soak.run import Options, Report, soak
+from tests.soak.slot_worker import FAST_CLOCK
+from tests.soak.slots import SlotOptions
 from tests.soak.watching import MUTATIONS
 
 TABLES = {"sqlite": ["sqlite"], "dynamodb": ["dynamodb"], "both": ["sqlite", "dynamodb"]}
@@ -33,7 +38,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--engine", choices=ENGINES, default=None, help="DynamoDB engine (dynoxide, else ministack)")
     parser.add_argument("--seed", type=int, default=None, help="seed of work and faults (a new one)")
     parser.add_argument("--sqlite-rate", type=float, default=None, help="writes per second of a steady soak")
-    parser.add_argument("--mutation", choices=MUTATIONS, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--slots", type=int, default=None, help="capacity of a limit of concurrent use")
+    parser.add_argument("--hold", type=int, default=5, help="seconds that a slot is held, with --slots (5)")
+    parser.add_argument("--url", default=None, help="an existing table, with --slots (a new one)")
+    parser.add_argument("--mutation", choices=[*MUTATIONS, FAST_CLOCK], default=None, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -87,6 +95,20 @@ def soak_steadily(options: steady.Options) -> int:
     return 1 if report.violations else 3 if report.too_slow else 0
 
 
+def soak_slots(asked: argparse.Namespace, seed: int) -> int:
+    """Hold slots in all processes. Return 1 if the promise of slots is broken."""
+    broken = False
+    for table in TABLES[asked.table]:
+        say(f"soak of slots on {asked.url or table}, seed {seed}")
+        named = asked.slots, asked.hold, seed, asked.url, asked.mutation
+        options = SlotOptions(table, engine_of(asked.engine), asked.seconds, asked.processes, *named)
+        report = slots.soak(options, say)
+        say(slots.printed(report))
+        broken = broken or bool(report.violations)
+    say("the promise is BROKEN" if broken else "the promise holds")
+    return int(broken)
+
+
 def main(arguments: list[str]) -> int:
     asked = parsed(arguments)
     if asked.sqlite_rate is not None:
@@ -94,6 +116,8 @@ def main(arguments: list[str]) -> int:
     seed = asked.seed if asked.seed is not None else time.time_ns() % 1_000_000
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(name, "engine")
+    if asked.slots is not None:
+        return soak_slots(asked, seed)
     broken = False
     for table in TABLES[asked.table]:
         options = Options(table, engine_of(asked.engine), asked.seconds, asked.processes, seed, asked.mutation)

@@ -6,6 +6,7 @@ from tests.tables.engines import KEY, item
 from zae_limiter._async.table import Table
 from zae_limiter.core.outcome import Applied, Missing, Refused
 from zae_limiter.schema.operations import (
+    AbsentOrAtMost,
     AtLeast,
     AtMost,
     AttributeAbsent,
@@ -41,6 +42,11 @@ HOLDING = [
     (AtLeast("x", BIG), BIG + 1),
     (AtMost("x", 5), 5),
     (AtMost("x", -BIG), -BIG),
+    (AbsentOrAtMost("x", 5), 5),
+    (AbsentOrAtMost("x", -BIG), -BIG),
+    (AbsentOrAtMost("x", 5), "6"),
+    (AbsentOrAtMost("x", 5), None),
+    (AbsentOrAtMost("y", 5), 6),
     (Between("x", 5, 7), 5),
     (Between("x", 5, 7), 7),
     (Between("x", -BIG, BIG), 0),
@@ -67,13 +73,15 @@ FAILING = [
     (AtMost("x", 5), 6),
     (AtMost("x", 5), ""),
     (AtMost("y", 5), 5),
+    (AbsentOrAtMost("x", 5), 6),
+    (AbsentOrAtMost("x", BIG), BIG + 1),
     (Between("x", 5, 7), 4),
     (Between("x", 5, 7), 8),
     (Between("x", 5, 7), [6]),
     (Between("x", 0, 1), True),
     (Between("y", 5, 7), 6),
 ]
-OF_NOTHING = [ItemAbsent(), AttributeAbsent("x"), Differs("x", 5), Differs("x", None)]
+OF_NOTHING = [ItemAbsent(), AttributeAbsent("x"), AbsentOrAtMost("x", 5), Differs("x", 5), Differs("x", None)]
 OF_SOMETHING = [
     ItemExists(),
     AttributeExists("x"),

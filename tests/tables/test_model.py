@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.schema.operations import (
+    AbsentOrAtMost,
     AtLeast,
     AtMost,
     AttributeAbsent,
@@ -47,7 +48,7 @@ conditions = st.one_of(
     st.builds(ItemAbsent),
     *(st.builds(kind, st.sampled_from(NAMES)) for kind in (AttributeExists, AttributeAbsent)),
     *(st.builds(kind, st.sampled_from(NAMES), plain) for kind in (Equals, Differs)),
-    *(st.builds(kind, st.sampled_from(NAMES), numbers) for kind in (AtLeast, AtMost)),
+    *(st.builds(kind, st.sampled_from(NAMES), numbers) for kind in (AtLeast, AtMost, AbsentOrAtMost)),
     st.builds(Between, st.sampled_from(NAMES), numbers, numbers),
 )
 whens = st.lists(conditions, max_size=2).map(tuple)

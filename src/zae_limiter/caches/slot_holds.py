@@ -39,6 +39,7 @@ class SlotHold:
         "renewals",
         "retry_ms",
         "since_ms",
+        "terms",
     )
 
     def __init__(
@@ -50,13 +51,14 @@ class SlotHold:
         on_lost: OnLost,
     ) -> None:
         self.bucket = bucket
+        self.terms = admitted.terms
         self.limits = {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
         self.birth = admitted.birth
         self.claims: Sequence[Claim] = admitted.claims
         self.since_ms = since_ms
         self.jitter = jitter
         self.on_lost = on_lost
-        self.owed: dict[str, int] = {}
+        self.owed: dict[str, int] | None = None
         self.renewals = 0
         self.retry_ms = 0
         self.is_final = False
@@ -66,6 +68,14 @@ class SlotHold:
     def end_ms(self) -> int | None:
         """When the first of the slots end, None if none are held."""
         return min((claim.end_s for claim in self.claims), default=0) * 1000 or None
+
+    @property
+    def earliest_ms(self) -> int:
+        """The earliest time at which the slots are renewed."""
+        claims = self.claims
+        if len(claims) == 1:
+            return self.since_ms + self.hold_ms(claims[0].name) // 2
+        return self.since_ms + min([self.hold_ms(claim.name) for claim in claims], default=0) // 2
 
     def hold_ms(self, name: str) -> int:
         """Return how many milliseconds slots of a limit are held without a renewal."""
@@ -129,12 +139,21 @@ class SlotHolds:
         """Remove slots that are returned now. If they are being renewed, the renewal returns them."""
         with self._mutex:
             if hold.renewals:
-                for name, amount in amounts.items():
-                    hold.owed[name] = hold.owed.get(name, 0) + amount
+                owed = hold.owed or {}
+                hold.owed = {**owed, **{name: owed.get(name, 0) + amount for name, amount in amounts.items()}}
                 return []
             gone, hold.claims = taken_from(hold.claims, amounts)
             self._drop_if_empty(hold)
             return gone
+
+    def close(self, hold: SlotHold) -> bool:
+        """Remove all slots of a lease, which the caller returns; False if they are being renewed."""
+        with self._mutex:
+            if hold.renewals:
+                return False
+            hold.claims = ()
+            self._holds.pop(hold, None)
+            return True
 
     def lost(self, late_ms: int) -> list[SlotHold]:
         """Return the leases that have lost slots since the last call: their end has passed, at the latest time."""
@@ -191,7 +210,7 @@ class SlotHolds:
                 hold.renewals -= 1
                 if hold.owed and not hold.renewals:
                     gone, hold.claims = taken_from(hold.claims, hold.owed)
-                    hold.owed = {}
+                    hold.owed = None
                     returned.append((hold, gone))
                 self._drop_if_empty(hold)
         return returned

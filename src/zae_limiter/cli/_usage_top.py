@@ -45,7 +45,9 @@ def top_options(command: Command) -> Command:
         "--by", type=click.Choice(["entity", "resource"]), default="entity", show_default=True, help="What to rank."
     )
     @click.option("--limit-name", metavar="LIMIT", help="Limit to rank by. Default: each limit in its own table.")
-    @click.option("--top", "size", type=click.IntRange(min=1), default=10, show_default=True, help="How many to show.")
+    @click.option(
+        "--top", "--limit", "size", type=click.IntRange(min=1), default=10, show_default=True, help="How many to show."
+    )
     @wraps(command)
     def with_top(*, by: RankedBy, limit_name: str | None, size: int, **others: Any) -> None:
         command(top=Top(by, limit_name, size), **others)

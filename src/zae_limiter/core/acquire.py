@@ -243,7 +243,11 @@ def _step_with_slots(
     rest, slots = taken or ((), [])
     bounds = SHORT if taken is None else take(view, rest, now, progress.effort)
     if isinstance(bounds, list):
-        floors = solvency(view, bounds, now) if terms.ttl_multiplier and view.layout.shard_count == 1 else None
+        shared = view.layout.shared
+        floors: Floors | None = None
+        if terms.ttl_multiplier and shared.shard_count == 1:
+            takes_all = len(bounds) + len(shared.slots) == len(shared.shares)
+            floors = () if takes_all else solvency(view, bounds, now)
         if floors is None:
             return TakeWithSlots(bounds, None, (), slots)
         used_ms = max(now[1], view.layout.start_ms)

@@ -25,6 +25,8 @@ MAX_ENTITY_ID_LENGTH = 256
 MAX_RESOURCE_LENGTH = 128
 MAX_NAME_LENGTH = 64
 MAX_STACK_NAME_LENGTH = 55
+MIN_STACK_NAME_LENGTH = 3
+"""A table has the name of its stack, and DynamoDB has no shorter names of tables."""
 
 USAGE_ATTRIBUTES = frozenset(
     {"PK", "SK", "entity_id", "resource", "window", "window_start", "window_end", "total_events", "ttl"}
@@ -115,13 +117,15 @@ def check_namespace(value: object, field: str = "namespace") -> None:
 
 
 def check_stack_name(value: object, field: str = "name") -> None:
-    """Require a valid stack name, short enough for the names that are derived from it.
+    """Require a valid stack name, long enough for its table, and short enough for the names derived from it.
 
     Raises:
         InvalidNameError: The value is not a valid stack name.
     """
     rule = "a stack name starts with a letter, then has letters, digits and hyphens only"
     _check_name(field, value, _STACK_NAME, rule, MAX_STACK_NAME_LENGTH)
+    if len(value) < MIN_STACK_NAME_LENGTH:  # type: ignore[arg-type]  # it is a str
+        raise InvalidNameError(field, value, f"must have at least {MIN_STACK_NAME_LENGTH} characters")
 
 
 def check_amount(field: str, value: object) -> None:

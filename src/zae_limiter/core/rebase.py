@@ -111,7 +111,7 @@ def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeB
         result.added.append(Fresh(added, added.capacity_milli - spent, spent))
     _check_room(result)
     claims = claims_of(layout.shard, terms.limits, amounts, now[1])
-    result.joined += [JoinedCohort(claim.name, claim.end_s, claim.milli) for claim in claims]
+    result.joined.extend([JoinedCohort(claim.name, claim.end_s, claim.milli) for claim in claims])
     return result
 
 

@@ -9,11 +9,16 @@ from zae_limiter.runtime import own_thread
 T = TypeVar("T")
 
 
+_loops_of_originals: list[asyncio.AbstractEventLoop] = []
+"""The loops that a forked child inherited. If they were closed there, the original could not be woken any more, because
+both processes use one selector of the kernel."""
+
+
 class OwnThread(own_thread.OwnThread):
     """Work that runs on a daemon thread with its own event loop, so that a busy loop does not delay it.
 
-    ``due`` does what is due, and returns the seconds until it is to run again. ``ended`` runs at the end, on the same
-    thread.
+    ``due`` does what is due, and returns the seconds until it is to run again, infinity if nothing is to be done.
+    ``ended`` runs on the same thread before it ends.
     """
 
     __slots__ = ("_due_async", "_ended_async", "_loop")
@@ -24,12 +29,21 @@ class OwnThread(own_thread.OwnThread):
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(self._run_due, self._run_ended)
 
-    def _run(self) -> None:
-        self._loop = asyncio.new_event_loop()
+    def renew(self, *, restored: bool) -> None:
+        """Forget the thread and the loop of the original in a forked child, and do not close that loop."""
+        loop = self._loop
+        if loop is not None and not restored:
+            _loops_of_originals.append(loop)
+            self._loop = None
+        super().renew(restored=restored)
+
+    def _work(self) -> None:
+        loop = self._loop = asyncio.new_event_loop()
         try:
-            super()._run()
+            super()._work()
         finally:
-            self._loop.close()
+            self._loop = None
+            loop.close()
 
     def _run_due(self) -> float:
         assert self._loop is not None, "the thread has a loop while it runs"

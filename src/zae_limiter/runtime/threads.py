@@ -24,6 +24,7 @@ from zae_limiter.process import renew_in_copies
 from zae_limiter.runtime import SIGTERM_WAIT_S, Shared, end_by_sigterm, is_sigterm_unhandled
 from zae_limiter.runtime.own_thread import OwnThread as OwnThread
 from zae_limiter.runtime.thread_pool import ThreadPool
+from zae_limiter.runtime.thread_wakeup import Wakeup as Wakeup
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
@@ -440,10 +441,12 @@ def in_background(call: Callable[[*Ts], object], *args: *Ts) -> None:
 
 
 def notifier(callback: Callable[[T], object], argument: T) -> Callable[[], None]:
-    """Return a function for another thread that calls ``callback`` there."""
+    """Return a function that calls ``callback`` on a thread of its own: it may wait, and it may fail."""
 
     def notify() -> None:
-        callback(argument)
+        # No thread can be started while the interpreter exits.
+        with suppress(RuntimeError):
+            threading.Thread(target=callback, args=(argument,), daemon=True, name="zae-limiter-on-lost").start()
 
     return notify
 

@@ -5,6 +5,7 @@ name of a limit may contain ``_`` and ``.``. The only longer fields are those of
 digits of their end.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 PK = "PK"
@@ -54,6 +55,7 @@ _SEQUENCE_PREFIX = "s_"
 _TOTAL_SUFFIX = f"_{TOTAL_CONSUMED}"
 _SHARD_DIGITS = 4
 _COHORT_DIGITS = 12
+_COHORTS = 1024
 
 
 class CohortAttribute(NamedTuple):
@@ -80,6 +82,7 @@ def parse_bucket_attribute(name: str) -> LimitAttribute | None:
     return _parse(name, _BUCKET_PREFIX, BUCKET_FIELDS)
 
 
+@lru_cache(_COHORTS)
 def cohort_attribute(limit_name: str, end_s: int) -> str:
     """Return the name of the attribute with the slots of one limit that are in use until ``end_s``."""
     return f"{_BUCKET_PREFIX}{limit_name}_{COHORT}{end_s}"

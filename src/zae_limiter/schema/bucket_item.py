@@ -85,6 +85,26 @@ class StoredLayout(BucketLayout):
         return self.guard.holds(item)
 
 
+@dataclass(frozen=True, slots=True)
+class SlotLayout(StoredLayout):
+    """The layout of a bucket with limits of concurrent use. ``known`` are the limits that it was seen to follow.
+
+    Its ``terms`` are never those of a request, so that ``next_step`` takes another path, which costs other buckets
+    nothing.
+    """
+
+    known: EffectiveLimits
+
+    @property
+    def seen_terms(self) -> EffectiveLimits:
+        """The limits that the bucket was seen to follow, ``NO_LIMITS`` if none are known."""
+        return self.known
+
+    def follows(self, terms: EffectiveLimits) -> bool:
+        """Return whether the bucket was built from these limits."""
+        return self.known is terms or self.shared.agrees(terms)
+
+
 def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0) -> Key:
     """Return the key of one shard of a bucket."""
     return Key(keys.pk_bucket(namespace_id, entity_id, resource, shard), keys.sk_state())
@@ -107,10 +127,16 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
 
 def view_after_write(before: BucketView, item: Item, own: Amounts, now_ms: int) -> BucketView:
     """Return the view after this client's own write to a bucket of any kind, which has kept its layout."""
-    if not before.layout.shared.slots:
+    layout = before.layout
+    if not layout.shared.slots:
         return view_after_take(before, item, own, now_ms)
-    numbers = _numbers(before.layout, item)
-    return _slot_view(item, before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
+    try:
+        numbers = layout.shared.read_numbers(item)
+    except KeyError as missing:
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {missing} is missing") from None
+    if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
+        return _slot_view(item, layout, numbers, now_ms, None)
+    return _slot_view(item, layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
 
 
 def view_of(
@@ -155,7 +181,10 @@ def cohorts_of(item: Item, shared: ItemLayout) -> dict[int, Cohorts]:
     """
     found: dict[int, Cohorts] = dict.fromkeys(shared.slots, ())
     for position, end_s, name in cohort_names(shared.slot_names, tuple(item)):
-        found[position] += ((end_s, fields.number(item, name)),)
+        milli = item[name]
+        if type(milli) is not int:
+            fields.damaged(item, name, "an integer")
+        found[position] += ((end_s, milli),)
     return found
 
 
@@ -194,9 +223,9 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
     start_ms = fields.number(item, attributes.BASELINE)
     if fields.text(item, "SK") != keys.sk_state():
         raise ValueError("its sort key is not that of a bucket")
-    return StoredLayout(
-        # A bucket with slots takes another path in ``next_step``, which costs other buckets nothing.
-        terms=terms if not shared.slots and shared.agrees(terms) else NO_LIMITS,
+    known = terms if shared.agrees(terms) else NO_LIMITS
+    layout = StoredLayout(
+        terms=known,
         birth=_birth(item),
         shared=shared,
         start_ms=start_ms,
@@ -204,6 +233,21 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
         pk=item["PK"],
         generation=fields.number(item, attributes.GENERATION),
         guard=_guard(item),
+    )
+    return _with_slots(layout, known) if shared.slots else layout
+
+
+def _with_slots(layout: StoredLayout, known: EffectiveLimits) -> SlotLayout:
+    return SlotLayout(
+        NO_LIMITS,
+        layout.birth,
+        layout.shared,
+        layout.start_ms,
+        layout.grids,
+        layout.pk,
+        layout.generation,
+        layout.guard,
+        known,
     )
 
 

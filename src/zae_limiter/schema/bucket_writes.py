@@ -6,7 +6,7 @@ from the view fit the item. A writer that changes the baseline, the stamp, the d
 count must also raise the generation.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zae_limiter.core.acquire import Take, TakeWithSlots
@@ -14,7 +14,6 @@ from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.bucket_changes import Add, Part, Settling, expiry_s
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.outcome import Item
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
 from zae_limiter.core.slots import SlotView, cohort_end_s
 from zae_limiter.core.splitting import Merging, Splitting
@@ -32,7 +31,6 @@ from zae_limiter.schema.operations import (
     Condition,
     Delete,
     Differs,
-    DirectUpdate,
     Equals,
     ItemAbsent,
     Key,
@@ -92,65 +90,6 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
     # ``layout.key``, inlined because this runs for every acquire.
     key = _new_tuple(Key, (layout.pk, _STATE))
     return Update(key, add, put, removed, (layout.guard, Ranges(ranges)) if ranges else (layout.guard,))
-
-
-class BucketTake(DirectUpdate):
-    """The write of ``take``. Its changes and conditions are made when they are read.
-
-    An embedded table applies it by ``applied_to``, and reads neither unless that is refused.
-    """
-
-    __slots__ = ("_nonce", "_taking", "_view")
-
-    def __init__(self, view: BucketView, taking: Take, nonce: int) -> None:
-        self.key = _new_tuple(Key, (view.layout.pk, _STATE))
-        self._view = view
-        self._taking = taking
-        self._nonce = nonce
-
-    def __getattr__(self, name: str) -> Any:
-        """Make the changes and conditions; Python calls this for an attribute that was never assigned."""
-        return getattr(take(self._view, self._taking, self._nonce), name)
-
-    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
-        """Return whether all attributes that the take writes are covered; False if it removes one."""
-        taking, shared = self._taking, self._view.layout.shared
-        names = [_WRITE_COUNTER, _NONCE, _TTL]
-        for bound in taking.bounds:
-            names += (shared.balance_names[bound[0]], shared.total_names[bound[0]])
-        return taking.expires_s is not None and covers(names)
-
-    def applied_to(self, item: Item) -> dict[str, Any] | None:
-        """Return the item after the take; None if it may be refused, or is not the usual case."""
-        taking, layout = self._taking, self._view.layout
-        if taking.solvent:
-            return None
-        balance_names, total_names = layout.shared.balance_names, layout.shared.total_names
-        try:
-            if layout.guard.read(item) != layout.guard.values:
-                return None
-            new = {**item}
-            for position, taken, low, high, balance in taking.bounds:
-                name, total_name = balance_names[position], total_names[position]
-                found, total = item[name], item[total_name]
-                if type(found) is not int or found < low or (high is not None and found > high):
-                    return None
-                if type(total) is not int:
-                    return None
-                new[name] = found - taken if balance is None else balance
-                new[total_name] = total + taken
-            writes = item[_WRITE_COUNTER]
-        except KeyError:
-            return None
-        if type(writes) is not int:
-            return None
-        new[_WRITE_COUNTER] = writes + 1
-        new[_NONCE] = self._nonce
-        if taking.expires_s is None:
-            new.pop(_TTL, None)
-        else:
-            new[_TTL] = taking.expires_s
-        return new
 
 
 def top_up(view: BucketView, topping: TopUp, nonce: int) -> Update:

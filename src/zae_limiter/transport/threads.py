@@ -433,13 +433,18 @@ def _connected(addresses: list[Address], until_s: float, clock: Clock) -> socket
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             plain.close()
-            failure = error
+            failure = _with_address(error, address)
         except BaseException:
             plain.close()
             raise
         else:
             return plain
     raise failure
+
+
+def _with_address(error: OSError, address: Address) -> OSError:
+    """Return a refused connection as asyncio reports it: with the address, of the same class."""
+    return error if error.errno is None else OSError(error.errno, f"Connect call failed {address}")
 
 
 def _positive(left_s: float) -> float:

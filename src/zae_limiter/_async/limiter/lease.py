@@ -135,7 +135,7 @@ class Lease(LeasePart, WithGuard):
     ) -> None:
         """Write the adjustments, or give everything back after a failure. Leaving twice does nothing."""
         if self._stage != ENTERED:
-            if self._stage != WITH_SLOTS:
+            if self._stage != WITH_SLOTS or (kind is None and await self._has_returned_slots()):
                 return
         elif kind is None and not self._pending:
             # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
@@ -145,6 +145,10 @@ class Lease(LeasePart, WithGuard):
         charges = self._leave(failed=kind is not None)
         if charges:
             await self._settle_on_leaving(charges, failed=kind is not None)
+
+    async def _has_returned_slots(self) -> bool:
+        """Return whether the slots of a lease with nothing else to settle were returned; this lease settles them."""
+        return False
 
     def _check_entry(self) -> None:
         """Check the arguments of ``acquire``, and that the lease is entered once."""
@@ -232,6 +236,21 @@ class DirectLease(InPlace, Lease):
 
     __slots__ = ()
 
+    async def _has_returned_slots(self) -> bool:
+        """Return the slots of the usual lease, which has nothing else to settle; False if nothing was written."""
+        if self._pending or len(self._slots) != 1 or self._mutex is not self._client.lease_mutex:
+            return False
+        with self._client.lease_mutex:
+            if self._stage != WITH_SLOTS:
+                return True
+            self._stage = LEAVING
+        (hold,) = self._slots.values()
+        if not await self._client.return_slots(hold):
+            self._stage = WITH_SLOTS
+            return False
+        self._stage = ENDED
+        return True
+
     async def __aenter__(self) -> "Lease":
         """Take, or raise."""
         consume = self._consume
@@ -260,7 +279,7 @@ class DirectLease(InPlace, Lease):
                 raise RateLimitExceeded(result)
             else:
                 self._admitted, self._others = result
-                if type(self._others) is not TakenChain and self._open_slots(self._buckets()):
+                if type(self._others) is not TakenChain and self._open_all_slots():
                     self._stage = WITH_SLOTS
                     return self
         except RateLimiterUnavailable as error:

@@ -45,6 +45,15 @@ class LeaseSlots(LeaseFacts):
             self._slots = slots
         return bool(slots)
 
+    def _open_all_slots(self) -> bool:
+        """Begin to renew all slots of a lease that was just entered; return False if it has none."""
+        admitted = self._admitted
+        if not self._others and type(admitted) is AdmittedSlots:
+            # The usual case, without a search among several buckets.
+            self._slots = {self._bucket: self._client.slots.open(self._bucket, admitted, self._told_of_loss())}
+            return True
+        return self._open_slots(self._buckets())
+
     def _told_of_loss(self) -> Callable[[], None] | None:
         """Return what is called when slots are lost, None if the caller did not ask for it."""
         on_lost = getattr(self, "_on_lost", None)

@@ -123,7 +123,7 @@ class Client(Closable):
             await self.table.close()
         finally:
             for caches in list(self.caches.values()):
-                caches.forget()
+                caches.close()
 
     @property
     def upgrade_command(self) -> str:

@@ -1,5 +1,6 @@
 """The client of embedded tables, whose writes are made in place. This is the hot path of an acquire there."""  # generated from _async by tools/mirror.py; do not edit
 
+import logging
 from collections.abc import Sequence
 
 from zae_limiter._sync.limiter.client import UNKNOWN, BucketClient
@@ -17,17 +18,24 @@ from zae_limiter.caches.request import (
     partial_amounts,
     with_slots,
 )
+from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.acquire import Reject, Take, TakeWithSlots, amounts_of, claims_of_step, next_step
 from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.config import BARE
+from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied
-from zae_limiter.core.slots import AdmittedSlots
+from zae_limiter.core.slots import AdmittedSlots, Claim, SlotRelease
 from zae_limiter.core.view import NO_LIMITS, Admitted
-from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_after_write
-from zae_limiter.schema.bucket_writes import BucketTake
+from zae_limiter.schema.direct_writes import BucketTake, BucketTakeWithSlots, SlotReturn
 from zae_limiter.schema.operations import Update
+
+_log = logging.getLogger("zae_limiter")
+
+_OWN = ((0, 0),)
+"""What a write has taken that returns slots: nothing, but it was made by this client."""
 
 _new_tuple = tuple.__new__
 
@@ -162,7 +170,7 @@ class DirectClient(BucketClient):
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def _take_with_slots(self, plan: Plan, view: BucketView, step: TakeWithSlots) -> Admitted | Rejected:
-        update = bucket_writes.take(view, step, next(self.nonces))
+        update = BucketTakeWithSlots(view, step, next(self.nonces))
         outcome = self._table.write(update)
         if type(outcome) is not Applied:
             return self._continue(plan, update, outcome)
@@ -170,6 +178,41 @@ class DirectClient(BucketClient):
         claims = claims_of_step(view, step)
         birth = view.layout.birth
         return AdmittedSlots(plan.terms, birth, claims) if claims else Admitted(plan.terms, birth)
+
+    def return_slots(self, hold: SlotHold) -> bool:
+        """Return all slots of a lease in one write; False if it takes more than that, and nothing was written."""
+        bucket, claims = hold.bucket, hold.claims
+        memory = self._cached.get(bucket, UNKNOWN)
+        view = memory.view
+        if view is None or memory.shards is not None or len(claims) != 1 or claims[0].shard:
+            return False
+        if view.layout.birth != hold.birth or not self.slots.holds.close(hold):
+            return False
+        name, end_s, milli = claims[0][1:]
+        now = self._table.now()
+        if end_s * 1000 <= now[0]:
+            # Others may use the slots by now.
+            return True
+        try:
+            outcome = self._table.write(SlotReturn(view, SlotRelease(name, end_s, milli), next(self.nonces)))
+        except BaseException:
+            # The caller was cancelled while the file was busy, so nothing was written.
+            self.see_through(lambda: self._return_again(hold, claims[0]))
+            raise
+        if type(outcome) is Applied:
+            memory.learn_taken(view_after_write(view, outcome.new, _OWN, now[1]))
+            self.caches.note_change(bucket)
+        else:
+            self.see_through(lambda: self._return_again(hold, claims[0]))
+        return True
+
+    def _return_again(self, hold: SlotHold, claim: Claim) -> None:
+        """Return slots whose write was not applied; a failure is logged, and their cohort ends by itself."""
+        settlement = Settlement((), (), hold.birth, (SlotRelease(*claim[1:]),), claim.shard)
+        try:
+            self.settle(Owed(hold.bucket, settlement, hold.terms, self.until_s()))
+        except ZAELimiterError as error:
+            _log.warning("Slots are free at the end of their hold: %s of %s: %s", claim, hold.bucket, error)
 
     def take_part(self, request: AcquireRequest) -> Admitted | Rejected:
         """Take from one of several buckets.
@@ -181,6 +224,16 @@ class DirectClient(BucketClient):
         bucket, consume, own, until_s, partly, known = request
         plan = self.plan(bucket, consume, self.now(), own, until_s, partly, known) or self.prepare(request)
         return plan if isinstance(plan, Rejected) else self.carry_out(plan)
+
+    def settle_later(self, owed: Sequence[Owed]) -> None:
+        """Settle with several buckets now."""
+        # One bucket is the usual case. It is settled with here, because each further call adds 1 % to a settlement.
+        if len(owed) != 1:
+            return self.settle_all(owed)
+        self.settler.settle(owed[0])
+        if self.caches.waiting is not None:
+            self.note_credit(owed[0])
+        return None
 
     def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with one bucket after the other; each is tried even if another fails."""

@@ -74,7 +74,8 @@ class Releaser:
 
     def _learn(self, shard_id: ShardId, view: BucketView, item: Item, settling: Settling) -> None:
         """Cache a shard as it is after a settlement."""
-        own = [(part.position, part.spent) for part in settling.parts] if view.layout.describes(item) else []
+        # The slots that are returned are no use of the limit, but the write is this client's own.
+        own = [(0, 0), *((part.position, part.spent) for part in settling.parts)] if view.layout.describes(item) else []
         self._buckets.learn(shard_id, item, None, own)
 
     def _after_no_answer(

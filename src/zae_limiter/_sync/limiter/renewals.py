@@ -8,6 +8,7 @@ never by a refusal.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 import zae_limiter.runtime.threads as runtime
@@ -39,9 +40,6 @@ _log = logging.getLogger("zae_limiter")
 _AT_ONCE = 16
 """The number of renewals in flight."""
 
-_IDLE_S = 60.0
-"""Without slots the thread waits this many seconds, unless it is woken."""
-
 _TTL_MULTIPLIER = 2
 """A renewed item lives for at least this many times the hold, as a taken one does."""
 
@@ -59,13 +57,16 @@ class Renewals:
         self._now = scope.table.now
         self.holds = SlotHolds(scope.client.random.random)
         own_thread = scope.client.own_thread or runtime.OwnThread
-        self._thread = own_thread(self.renew_due, self._close_table)
+        self._thread = own_thread(self.renew_due, self._end_thread)
         self._table: Table | None = None
+        # The thread wakes at this time, or earlier.
+        self._wakes_ms = inf
 
     def renew(self) -> None:
         """Forget the slots in a copy of the process: the original renews and returns them."""
         self.holds.renew()
         self._table = None
+        self._wakes_ms = inf
 
     def open(self, bucket: BucketId, admitted: AdmittedSlots, on_lost: Callable[[], None] | None) -> SlotHold:
         """Renew the slots of a lease until they are returned."""
@@ -89,6 +90,10 @@ class Renewals:
 
     def renew_due(self) -> float:
         """Renew what is due, report what is lost, and return the seconds until there is more to do."""
+        self._wakes_ms = inf
+        # Again, because the thread before this one may have removed them when it ended.
+        if not self._scope.client.put_off.add(self):
+            return inf
         for hold in self.holds.lost(self._now()[1]):
             _log.warning("Slots lost, as they were not renewed in time: %s", hold.bucket)
             if hold.on_lost is not None:
@@ -98,12 +103,16 @@ class Renewals:
             some = groups[first : first + _AT_ONCE]
             self._scope.client.parallel.run_to_end([partial(self._renew_group, one) for one in some])
         next_ms = self.holds.next_ms()
-        return _IDLE_S if next_ms is None else max(0.0, (next_ms - self._now()[1]) / 1000)
+        return inf if next_ms is None else max(0.0, (next_ms - self._now()[1]) / 1000)
 
     def _wake(self, hold: SlotHold) -> None:
-        due_ms = hold.due_ms()
-        if due_ms is not None and self._scope.client.put_off.add(self):
-            self._thread.wake_in(max(0.0, (due_ms - self._now()[1]) / 1000))
+        # No slots are renewed in the first half of their hold.
+        earliest_ms = hold.earliest_ms
+        if earliest_ms < self._wakes_ms and self._scope.client.put_off.add(self):
+            self._wakes_ms = earliest_ms
+            if not self._thread.wake_in(max(0.0, (earliest_ms - self._now()[1]) / 1000)):
+                # The next lease tries again.
+                self._wakes_ms = inf
 
     def _renew_group(self, group: SlotGroup) -> None:
         """Renew the slots of one shard, and return those of leases that have ended meanwhile."""
@@ -224,7 +233,9 @@ class Renewals:
             self._table = self._scope.table.for_thread()
         return self._table
 
-    def _close_table(self) -> None:
+    def _end_thread(self) -> None:
+        """Close what the thread has opened; a limiter without slots is not kept alive any more."""
+        self._scope.client.put_off.discard(self)
         table, self._table = self._table, None
         if table is not None and table is not self._scope.table:
             table.close()

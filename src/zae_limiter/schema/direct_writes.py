@@ -1,0 +1,158 @@
+"""Describe the usual writes of an acquire on an embedded table, which applies them without reading their conditions."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from zae_limiter.core.acquire import Take, TakeWithSlots
+from zae_limiter.core.bucket_changes import Settling
+from zae_limiter.core.outcome import Item
+from zae_limiter.core.slots import SlotRelease
+from zae_limiter.schema import attributes, bucket_writes, keys
+from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.operations import DirectUpdate, Key
+
+_WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
+_STATE = keys.sk_state()
+_new_tuple = tuple.__new__
+
+
+class BucketTake(DirectUpdate):
+    """The write of ``take``. Its changes and conditions are made when they are read.
+
+    An embedded table applies it by ``applied_to``, and reads neither unless that is refused.
+    """
+
+    __slots__ = ("_nonce", "_taking", "_view")
+
+    def __init__(self, view: BucketView, taking: Take, nonce: int) -> None:
+        self.key = _new_tuple(Key, (view.layout.pk, _STATE))
+        self._view = view
+        self._taking = taking
+        self._nonce = nonce
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the changes and conditions; Python calls this for an attribute that was never assigned."""
+        return getattr(bucket_writes.take(self._view, self._taking, self._nonce), name)
+
+    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
+        """Return whether all attributes that the take writes are covered; False if it removes one."""
+        taking, shared = self._taking, self._view.layout.shared
+        names = [_WRITE_COUNTER, _NONCE, _TTL]
+        for bound in taking.bounds:
+            names += (shared.balance_names[bound[0]], shared.total_names[bound[0]])
+        return taking.expires_s is not None and covers(names)
+
+    def applied_to(self, item: Item) -> dict[str, Any] | None:
+        """Return the item after the take; None if it may be refused, or is not the usual case."""
+        taking, layout = self._taking, self._view.layout
+        if taking.solvent:
+            return None
+        balance_names, total_names = layout.shared.balance_names, layout.shared.total_names
+        try:
+            if layout.guard.read(item) != layout.guard.values:
+                return None
+            new = {**item}
+            for position, taken, low, high, balance in taking.bounds:
+                name, total_name = balance_names[position], total_names[position]
+                found, total = item[name], item[total_name]
+                if type(found) is not int or found < low or (high is not None and found > high):
+                    return None
+                if type(total) is not int:
+                    return None
+                new[name] = found - taken if balance is None else balance
+                new[total_name] = total + taken
+            writes = item[_WRITE_COUNTER]
+        except KeyError:
+            return None
+        if type(writes) is not int:
+            return None
+        new[_WRITE_COUNTER] = writes + 1
+        new[_NONCE] = self._nonce
+        if taking.expires_s is None:
+            new.pop(_TTL, None)
+        else:
+            new[_TTL] = taking.expires_s
+        return new
+
+
+class BucketTakeWithSlots(BucketTake):
+    """The write of ``take`` to a bucket with limits of concurrent use."""
+
+    __slots__ = ()
+
+    _taking: TakeWithSlots
+
+    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
+        """Return whether all attributes that the take writes are covered; False if it removes one."""
+        layout, slots = self._view.layout, self._taking.slots
+        shares = layout.shared.shares
+        names = [
+            name for one in slots for name in (layout.balance_names[one.position], layout.total_names[one.position])
+        ]
+        names += [attributes.cohort_attribute(shares[one.position].name, one.end_s) for one in slots]
+        return not any(one.expired for one in slots) and covers(names) and super().is_covered_by(covers)
+
+    def applied_to(self, item: Item) -> dict[str, Any] | None:
+        """Return the item after the take; None if it may be refused, or is not the usual case."""
+        taking, layout = self._taking, self._view.layout
+        expires_s = item.get(_TTL)
+        if expires_s is not None and taking.expires_s is not None and expires_s > taking.expires_s:
+            return None
+        new = super().applied_to(item)
+        if new is None:
+            return None
+        for one in taking.slots:
+            balance_name, total_name = layout.balance_names[one.position], layout.total_names[one.position]
+            cohort_name = attributes.cohort_attribute(layout.shared.shares[one.position].name, one.end_s)
+            found, total, joined = item.get(balance_name), item.get(total_name), item.get(cohort_name, 0)
+            if one.expired or type(found) is not int or type(total) is not int or type(joined) is not int:
+                return None
+            if found < one.low:
+                return None
+            new[balance_name] = found + one.change
+            new[total_name] = total + one.taken
+            new[cohort_name] = joined + one.taken
+        return new
+
+
+class SlotReturn(DirectUpdate):
+    """The write that returns slots of one limit. Its changes and conditions are made when they are read."""
+
+    __slots__ = ("_nonce", "_release", "_view")
+
+    def __init__(self, view: BucketView, release: SlotRelease, nonce: int) -> None:
+        self.key = _new_tuple(Key, (view.layout.pk, _STATE))
+        self._view = view
+        self._release = release
+        self._nonce = nonce
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the changes and conditions; Python calls this for an attribute that was never assigned."""
+        settling = Settling([], held=False, birth=self._view.layout.birth, releases=(self._release,))
+        return getattr(bucket_writes.settle(self._view, settling, self._nonce), name)
+
+    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
+        """Return whether all attributes that it writes are covered."""
+        name, end_s, _ = self._release
+        cohort = attributes.cohort_attribute(name, end_s)
+        return covers((_WRITE_COUNTER, _NONCE, attributes.bucket_attribute(name, attributes.TOKENS), cohort))
+
+    def applied_to(self, item: Item) -> dict[str, Any] | None:
+        """Return the item after the write; None if it may be refused."""
+        name, end_s, milli = self._release
+        balance_name, cohort_name = (
+            attributes.bucket_attribute(name, attributes.TOKENS),
+            attributes.cohort_attribute(name, end_s),
+        )
+        found, held, writes = item.get(balance_name), item.get(cohort_name), item.get(_WRITE_COUNTER)
+        if type(found) is not int or type(held) is not int or held < milli or type(writes) is not int:
+            return None
+        birth = self._view.layout.birth
+        if birth is None or item.get(attributes.BIRTH) != birth:
+            return None
+        new = {**item}
+        new[balance_name] = found + milli
+        new[cohort_name] = held - milli
+        new[_WRITE_COUNTER] = writes + 1
+        new[_NONCE] = self._nonce
+        return new
