@@ -33,6 +33,14 @@ class ReadOnlyRegistry(Wrapped):
         return await super().write(operation, until_s)
 
 
+class Networked(Wrapped):
+    """A table whose clients may not allow a kind by an acquire."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.inline = False
+
+
 async def allow_unknown_kind(repo):
     """Allow a kind that only a newer version knows, as its clients would."""
     record = VersionRecord("1.0.0", kinds={"yak": "9.1.0"})
@@ -177,3 +185,21 @@ async def test_kind_is_allowed_in_a_table_without_a_version_record(repo):
     await repo.set_limits("user-1", [RPM], inherit=True)
 
     assert ["inherit"] == list(await kinds_of(repo))
+
+
+async def test_first_acquire_with_slots_of_a_cold_client_reads_whether_they_are_allowed(repo):
+    """A client that has read no limits yet does not refuse what an operator has allowed."""
+    slots = Limit.concurrent("slots", 1)
+
+    async def acquire():
+        limiter = RateLimiter(another(repo, Networked))
+        async with limiter.acquire("user-1", "gpt-4", {"slots": 1}, limits=[slots]):
+            pass
+
+    with pytest.raises(KindNotAllowedError):
+        await acquire()
+    await VersionStore(repo.scope.client).allow("slots")
+
+    await acquire()
+
+    assert 1000 == buckets_in(repo)[0]["b_slots_tc"]

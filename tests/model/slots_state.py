@@ -14,8 +14,8 @@ Writes = tuple[tuple[int, int], ...]
 class Lease(NamedTuple):
     """The slots of a client's lease, the bucket that gave them, and the version of its limits.
 
-    ``most`` is the largest capacity in force since the take, by limit. ``counted`` is False once the bucket was deleted.
-    ``final``: its slots are not renewed any more.
+    ``most`` is the largest capacity in force since the take, by limit. ``counted`` is False once the bucket was
+    deleted. ``final``: its slots are not renewed any more.
     """
 
     claims: tuple[Claim, ...]

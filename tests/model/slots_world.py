@@ -94,19 +94,7 @@ class World:
         """Yield everything that may happen; some of it changes nothing."""
         config = self.config
         for who, client in enumerate(state.clients):
-            if client.job is None:
-                yield from self._looks(state, who, client)
-                if state.sent < config.writes:
-                    yield from self._idle_moves(state, who, client)
-            elif client.job.again:
-                for fate in self._fates(who, client, again=True):
-                    yield Move("resends", who, fate=fate)
-                yield Move("gives up", who)
-            else:
-                for fate in self._fates(who, client):
-                    yield Move("arrives", who, fate=fate)
-            if client.late is not None:
-                yield Move("comes late", who)
+            yield from self._moves_of(state, who, client)
         if state.tick < config.ticks:
             yield Move("tick")
         if config.ttl:
@@ -115,6 +103,22 @@ class World:
             yield Move("deletes")
         if state.version + 1 < len(config.versions):
             yield Move("configures")
+
+    def _moves_of(self, state: State, who: int, client: Client) -> Iterator[Move]:
+        """Yield what one client may do, and what may happen to its writes."""
+        if client.job is None:
+            yield from self._looks(state, who, client)
+            if state.sent < self.config.writes:
+                yield from self._idle_moves(state, who, client)
+        elif client.job.again:
+            for fate in self._fates(who, client, again=True):
+                yield Move("resends", who, fate=fate)
+            yield Move("gives up", who)
+        else:
+            for fate in self._fates(who, client):
+                yield Move("arrives", who, fate=fate)
+        if client.late is not None:
+            yield Move("comes late", who)
 
     def _idle_moves(self, state: State, who: int, client: Client) -> Iterator[Move]:
         config = self.config
@@ -125,21 +129,25 @@ class World:
             return
         if client.terms < state.version:
             yield Move("learns", who)
-        fates = ("",) if config.slow else self._fates(who, client)
-        for fate in fates:
-            if client.lease is None:
-                for order in config.orders:
-                    for shard in range(config.shards):
-                        yield Move("takes", who, (shard, order), fate)
-                    if config.across:
-                        yield Move("takes across", who, order, fate)
-                continue
-            if config.releases:
-                yield Move("releases", who, "", fate)
-            if config.renews and not client.lease.final:
-                yield Move("renews", who, "", fate)
+        for fate in ("",) if config.slow else self._fates(who, client):
+            yield from self._takes(who, fate) if client.lease is None else self._ends(who, client.lease, fate)
         if client.lease is not None:
             yield Move("forgets", who)
+
+    def _takes(self, who: int, fate: str) -> Iterator[Move]:
+        """Yield the takes of a client without a lease."""
+        for order in self.config.orders:
+            for shard in range(self.config.shards):
+                yield Move("takes", who, (shard, order), fate)
+            if self.config.across:
+                yield Move("takes across", who, order, fate)
+
+    def _ends(self, who: int, lease: Lease, fate: str) -> Iterator[Move]:
+        """Yield the release and the renewal of a lease."""
+        if self.config.releases:
+            yield Move("releases", who, "", fate)
+        if self.config.renews and not lease.final:
+            yield Move("renews", who, "", fate)
 
     def _looks(self, state: State, who: int, client: Client) -> Iterator[Move]:
         """Yield the reads of a client. If it cannot write any more, they change nothing that matters."""
@@ -175,7 +183,6 @@ class World:
         check_state(self.config, state, [self.items[number] for number in state.items], self.checked)
 
     def _after(self, state: State, move: Move) -> State | None:
-        who = move.who
         match move.what:
             case "tick":
                 return state._replace(tick=state.tick + 1)
@@ -185,6 +192,12 @@ class World:
                 return self._expire(state)
             case "deletes":
                 return self._delete(state)
+        return self._act(state, move)
+
+    def _act(self, state: State, move: Move) -> State | None:
+        """Return the state after a client's own move, or after something happened to its write."""
+        who = move.who
+        match move.what:
             case "looks":
                 return self._looked(state, who, [move.detail])
             case "learns":
@@ -195,7 +208,8 @@ class World:
             case "arrives" | "resends":
                 return self._arrive(state, who, move.fate)
             case "gives up":
-                return self._give_up(state, who)
+                # A renewal is tried again as another job.
+                return self._ended(state, who)
             case "comes late":
                 return self._come_late(state, who)
         return self._send(state, move)
@@ -360,10 +374,6 @@ class World:
         write = self.operations[job.writes[0][1]]
         written = write.item if isinstance(write, Put) else write.set if isinstance(write, Update) else {}
         return bool(item) and written[attributes.NONCE] == item[attributes.NONCE]
-
-    def _give_up(self, state: State, who: int) -> State:
-        """Return the state after a job without an answer was given up. A renewal is tried again as another job."""
-        return self._ended(state, who)
 
     def _ended(self, state: State, who: int) -> State:
         """Return the state after a job ended: its nonce will not be compared any more."""

@@ -1,199 +1,14 @@
 """Mutations of the writers of limits of concurrent use."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
 from tests.model import slots_decisions
 from tests.model.slots_invariants import BACKED, PROMISED, SUM
 from tests.model.slots_world import World
-from tests.mutations import functions, writes
+from tests.mutations import functions, slot_functions, writes
 from tests.mutations.mutation import Mutation, Patch, mutation, patch, redundant, slot_model, written
 from zae_limiter._async.limiter import renewals
 from zae_limiter.core import acquire, rebase, splitting
-from zae_limiter.core.bucket_changes import Add
 from zae_limiter.schema import attributes, bucket_writes, slot_writes
 from zae_limiter.schema.operations import AbsentOrAtMost, AtLeast, Equals, Ranges
-
-Real = Callable[..., Any]
-
-
-def _cohort(name: str) -> bool:
-    return attributes.parse_cohort_attribute(name) is not None
-
-
-def without_cohorts(*kinds: type) -> writes.Change:
-    """Return the change that drops conditions on cohorts."""
-
-    def change(write: Any) -> Any:
-        kept = [one for one in write.when if not (isinstance(one, kinds) and _cohort(one.name))]
-        return replace(write, when=tuple(kept))
-
-    return change
-
-
-def without_attribute(name: str) -> writes.Change:
-    """Return the change that drops the conditions on one attribute."""
-    return lambda write: replace(write, when=tuple(one for one in write.when if getattr(one, "name", "") != name))
-
-
-def keeping_cohorts(write: Any) -> Any:
-    """Return the write that leaves expired cohorts in the item, although it returns their slots."""
-    return replace(write, remove=tuple(name for name in write.remove if not _cohort(name)))
-
-
-def updates_without_bounds(write: Any) -> Any:
-    """Return the write without the lowest balance of slots."""
-    return writes.without_floor(write)
-
-
-def of_second(change: writes.Change) -> Callable[[Real], Real]:
-    """Return a wrapper of a writer of two operations that changes the second one."""
-
-    def around(real: Real) -> Real:
-        def write(*arguments: Any) -> Any:
-            first, second = real(*arguments)
-            return first, change(second)
-
-        return write
-
-    return around
-
-
-def without_ranges(write: Any) -> Any:
-    """Return the write without the conditions on its balances."""
-    return replace(write, when=tuple(one for one in write.when if not isinstance(one, Ranges)))
-
-
-def at_the_late_end(real: Real) -> Real:
-    """Let a take return cohorts that have ended at the latest time."""
-    return lambda view, amounts, now: real(view, amounts, (now[1], now[1]))
-
-
-def at_the_early_end(real: Real) -> Real:
-    """Let a take join the cohort of the earliest time."""
-    return lambda view, amounts, now: real(view, amounts, (now[0], now[0]))
-
-
-def relied_on_for_longer(real: Real) -> Real:
-    """Let a lease rely on a later end than that of its cohort."""
-    return lambda *given: tuple([one._replace(end_s=one.end_s + 3) for one in real(*given)])
-
-
-def returned_twice(real: Real) -> Real:
-    """Let a take require fewer free slots than it takes."""
-
-    def taken(view: Any, amounts: Any, now: Any) -> Any:
-        found = real(view, amounts, now)
-        if found is not None:
-            for one in found[1]:
-                one.low = one.low - 1000
-        return found
-
-    return taken
-
-
-def unchanged_balance(real: Real) -> Real:
-    """Leave the free slots as they are if the capacity changes."""
-
-    def kept(view: Any, position: int, limit: Any, taken: Any) -> Any:
-        found = real(view, position, limit, taken)
-        return replace(found, change=-(taken or 0)) if isinstance(found, Add) else found
-
-    return kept
-
-
-def kept_without_floor(real: Real) -> Real:
-    """Let a rebase take slots without requiring that they are free."""
-
-    def kept(view: Any, position: int, limit: Any, taken: Any) -> Any:
-        found = real(view, position, limit, taken)
-        return replace(found, low=None) if isinstance(found, Add) else found
-
-    return kept
-
-
-def at_the_baseline(real: Real) -> Real:
-    """Judge at the new baseline which cohorts of a removed limit have ended."""
-    return lambda view, position, result, early_ms: real(view, position, result, result.start_ms)
-
-
-def dropped_in_use(real: Real) -> Real:
-    """Remove a limit although slots of it are in use."""
-
-    def retired(view: Any, position: int, result: Any, early_ms: int) -> Any:
-        result.dropped.append((position, -(10**40)))
-        result.freed.append((position, view.cohorts[position]))
-
-    return retired
-
-
-def only_free_slots(real: Real) -> Real:
-    """Let a split move free slots only."""
-
-    def split(view: Any, position: int, result: Any) -> None:
-        real(view, position, result)
-        result.cohorts[position] = ()
-
-    return split
-
-
-def free_slots_to_the_new_shard(real: Real) -> Real:
-    """Let a split give the new shard free slots for its whole share, and move no slots in use."""
-
-    def split(view: Any, position: int, result: Any) -> None:
-        real(view, position, result)
-        new = result.new_balances[position] + sum(milli for _, milli in result.cohorts[position])
-        result.new_balances[position], result.cohorts[position] = new, ()
-        result.parts[position] = Add(position, 0, -new, None, None)
-
-    return split
-
-
-def all_live(real: Real) -> Real:
-    """Treat no cohort as ended."""
-    return lambda cohorts, at_ms: ()
-
-
-def late_end(real: Real) -> Real:
-    """Bring over the cohorts of a merge as if more time had passed."""
-    return lambda leaving, position, start_ms, result: real(leaving, position, start_ms + 60_000, result)
-
-
-def earlier_expiry(real: Real) -> Real:
-    """Let a take bring the expiry of an item forward."""
-    return lambda view, expires_s: expires_s
-
-
-def no_hold(real: Real) -> Real:
-    """Let the expiry of an item depend on one second of the hold only."""
-    return lambda used_ms, fill_time_ms, multiplier: real(used_ms, 0, multiplier)
-
-
-def expiry_kept(real: Real) -> Real:
-    """Leave the expiry as it is when slots are renewed."""
-    return lambda view, wanted, expires_s, nonce: real(view, wanted, None, nonce)
-
-
-def without_bounds_of_dropped(write: Any) -> Any:
-    """Return the rebase without the lowest balance of limits that it removes."""
-    kept = [one for one in write.when if not (isinstance(one, AtLeast) and one.name in _dropped(write))]
-    return replace(write, when=tuple(one for one in kept if not (isinstance(one, Equals) and _cohort(one.name))))
-
-
-def _dropped(write: Any) -> set[str]:
-    return {name for name in write.remove if name.endswith("_tk")}
-
-
-def reborn(real: Real) -> Real:
-    """Give the new shard of a split a birth number of its own."""
-    return lambda *arguments: {**real(*arguments), attributes.BIRTH: 77}
-
-
-def any_fit(real: Real) -> Real:
-    """Treat every shard as having the slots."""
-    return lambda *arguments: True
-
 
 _COSTLY = ("late take that brings the expiry forward", "late renewal that brings the expiry forward")
 _BIRTH, _COUNT = attributes.BIRTH, attributes.SHARD_COUNT
@@ -215,7 +30,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "slots taken without their lower bound",
         "take: `tk >= n-F`",
-        written(without_ranges, "take"),
+        written(slot_functions.without_ranges, "take"),
         "takes",
         PROMISED,
         4,
@@ -229,18 +44,23 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "expired cohort returned as it was not seen",
         "take: per x: `h{x}` as seen",
-        written(without_cohorts(Equals, AbsentOrAtMost), "take"),
+        written(slot_functions.without_cohorts(Equals, AbsentOrAtMost), "take"),
         "clocks",
         SUM,
         7,
     ),
     slot_mutation(
-        "expired cohort not removed", "take: `REMOVE h{x}`", written(keeping_cohorts, "take"), "clocks", SUM, 6
+        "expired cohort not removed",
+        "take: `REMOVE h{x}`",
+        written(slot_functions.keeping_cohorts, "take"),
+        "clocks",
+        SUM,
+        6,
     ),
     slot_mutation(
         "cohort expired by the late end",
         "X: `end <= lo`",
-        patch(acquire, "take_slots", at_the_late_end),
+        patch(acquire, "take_slots", slot_functions.at_the_late_end),
         "clocks",
         BACKED,
         5,
@@ -248,7 +68,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "lease that relies on a later end than its cohort",
         "a take joins the cohort of its end",
-        patch(acquire, "claimed", relied_on_for_longer),
+        patch(acquire, "claimed", slot_functions.relied_on_for_longer),
         "takes",
         BACKED,
         2,
@@ -256,7 +76,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "slots released that the cohort lacks",
         "release: `h{e} >= m`",
-        written(without_cohorts(AtLeast), "settle"),
+        written(slot_functions.without_cohorts(AtLeast), "settle"),
         "clocks",
         SUM,
         7,
@@ -264,7 +84,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "slots released to another bucket",
         "release: `bi` equals the birth number seen at the take",
-        written(without_attribute(_BIRTH), "settle"),
+        written(slot_functions.without_attribute(_BIRTH), "settle"),
         "deleted",
         BACKED,
         4,
@@ -291,7 +111,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "slots renewed that the cohort lacks",
         "renew: each `h{e} >= m`",
-        renewing(without_cohorts(AtLeast)),
+        renewing(slot_functions.without_cohorts(AtLeast)),
         "slow",
         SUM,
         10,
@@ -299,22 +119,27 @@ SLOTS: tuple[Mutation, ...] = (
     mutation(
         "slots renewed in another bucket",
         "renew: `bi`",
-        renewing(without_attribute(_BIRTH)),
+        renewing(slot_functions.without_attribute(_BIRTH)),
         redundant("it moves another lease's slots to a later end, and a release requires `bi`"),
     ),
     mutation(
         "slots renewed without the shard count",
         "renew: `shard_count`",
-        renewing(without_attribute(_COUNT)),
+        renewing(slot_functions.without_attribute(_COUNT)),
         redundant("each `h{e} >= m` refuses what was moved"),
     ),
     slot_mutation(
-        "renewal that keeps the expiry", "renew: ttl", patch(slot_writes, "renew", expiry_kept), "expiry", BACKED, 37
+        "renewal that keeps the expiry",
+        "renew: ttl",
+        patch(slot_writes, "renew", slot_functions.expiry_kept),
+        "expiry",
+        BACKED,
+        37,
     ),
     slot_mutation(
         "late take that brings the expiry forward",
         "ttl only grows: absent or at most the new value",
-        written(without_attribute(attributes.TTL), "take"),
+        written(slot_functions.without_attribute(attributes.TTL), "take"),
         "expiry late",
         BACKED,
         14,
@@ -322,7 +147,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "late renewal that brings the expiry forward",
         "ttl only grows: at most the new value",
-        renewing(without_attribute(attributes.TTL)),
+        renewing(slot_functions.without_attribute(attributes.TTL)),
         "expiry renewed late",
         BACKED,
         15,
@@ -331,9 +156,9 @@ SLOTS: tuple[Mutation, ...] = (
         "expiry without the hold",
         "`tf` includes hold + W",
         (
-            *patch(acquire, "expiry_s", no_hold),
-            *patch(bucket_writes, "expiry_s", no_hold),
-            *patch(renewals, "expiry_s", no_hold),
+            *patch(acquire, "expiry_s", slot_functions.no_hold),
+            *patch(bucket_writes, "expiry_s", slot_functions.no_hold),
+            *patch(renewals, "expiry_s", slot_functions.no_hold),
         ),
         "expiry",
         BACKED,
@@ -342,7 +167,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "capacity changed without the free slots",
         "rebase: `ADD tk d`",
-        patch(rebase, "_kept_slots", unchanged_balance),
+        patch(rebase, "_kept_slots", slot_functions.unchanged_balance),
         "lowered",
         SUM,
         4,
@@ -350,7 +175,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "rebase that takes slots without a lower bound",
         "rebase with a take: `tk >= n-d`",
-        patch(rebase, "_kept_slots", kept_without_floor),
+        patch(rebase, "_kept_slots", slot_functions.kept_without_floor),
         "lowered",
         PROMISED,
         6,
@@ -366,7 +191,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "slots removed that are in use",
         "removed limit: `tk >= share(cp)`",
-        written(without_bounds_of_dropped, "rebase"),
+        written(slot_functions.without_bounds_of_dropped, "rebase"),
         "removed",
         SUM,
         6,
@@ -374,7 +199,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "limit removed while slots are in use",
         "removed limit: dormant until all are free",
-        patch(rebase, "_retired_slots", dropped_in_use),
+        patch(rebase, "_retired_slots", slot_functions.dropped_in_use),
         "removed",
         BACKED,
         6,
@@ -382,7 +207,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "removed slots judged at the baseline",
         "removed limit: cohorts that ended at lo",
-        patch(rebase, "_retired_slots", at_the_baseline),
+        patch(rebase, "_retired_slots", slot_functions.at_the_baseline),
         "created ahead",
         BACKED,
         8,
@@ -390,7 +215,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "limit removed without its cohorts",
         "removed limit: REMOVE with all cohorts",
-        written(keeping_cohorts, "rebase"),
+        written(slot_functions.keeping_cohorts, "rebase"),
         "removed",
         SUM,
         8,
@@ -398,7 +223,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "split that moves free slots only",
         "split: cohorts until j has its share",
-        patch(splitting, "_split_slots", free_slots_to_the_new_shard),
+        patch(splitting, "_split_slots", slot_functions.free_slots_to_the_new_shard),
         "shards lost",
         PROMISED,
         6,
@@ -406,7 +231,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "split that loses slots in use",
         "split: cohorts until j has its share",
-        patch(splitting, "_split_slots", only_free_slots),
+        patch(splitting, "_split_slots", slot_functions.only_free_slots),
         "shards",
         SUM,
         4,
@@ -422,7 +247,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "split without the slots in use that it moves",
         "split: each `h{e} >= y_e`",
-        written(without_cohorts(AtLeast), "split"),
+        written(slot_functions.without_cohorts(AtLeast), "split"),
         "shards",
         SUM,
         5,
@@ -438,7 +263,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "merge without the free slots that it brings",
         "merge: tk of j equals the view",
-        patch(bucket_writes, "merge", of_second(without_ranges)),
+        patch(bucket_writes, "merge", slot_functions.of_second(slot_functions.without_ranges)),
         "merged",
         BACKED,
         3,
@@ -446,7 +271,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "merge without the slots in use that it brings",
         "merge: every seen cohort of j equals the view",
-        patch(bucket_writes, "merge", of_second(without_cohorts(Equals, AbsentOrAtMost))),
+        patch(bucket_writes, "merge", slot_functions.of_second(slot_functions.without_cohorts(Equals, AbsentOrAtMost))),
         "merged",
         BACKED,
         6,
@@ -454,7 +279,7 @@ SLOTS: tuple[Mutation, ...] = (
     slot_mutation(
         "merge that frees slots in use",
         "merge: `F_j` are cohorts that ended at lo",
-        patch(splitting, "_merge_slots", late_end),
+        patch(splitting, "_merge_slots", slot_functions.late_end),
         "shards",
         BACKED,
         5,

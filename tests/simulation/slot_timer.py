@@ -19,14 +19,15 @@ class SlotTimer:
         self._wake_s = float("inf")
         self._running = self._stopped = False
 
-    def wake_in(self, seconds: float) -> None:
-        """Run the renewals after at most this many seconds."""
+    def wake_in(self, seconds: float) -> bool:
+        """Run the renewals after at most this many seconds; return False if they were stopped."""
         if self._random.random() < _PAUSED:
             seconds += _LONGEST_PAUSE_S * self._random.random()
         at_s = self._loop.time() + seconds
         if at_s < self._wake_s and not self._stopped:
             self._wake_s = at_s
             self._loop.call_later(max(0.001, seconds), self._wake, at_s)
+        return not self._stopped
 
     def stop(self) -> None:
         """Run nothing any more."""

@@ -33,6 +33,7 @@ class SlotHold:
         "is_final",
         "is_lost",
         "jitter",
+        "limits",
         "on_lost",
         "owed",
         "renewals",
@@ -51,6 +52,7 @@ class SlotHold:
     ) -> None:
         self.bucket = bucket
         self.terms = admitted.terms
+        self.limits = {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
         self.birth = admitted.birth
         self.claims: Sequence[Claim] = admitted.claims
         self.since_ms = since_ms
@@ -77,7 +79,7 @@ class SlotHold:
 
     def hold_ms(self, name: str) -> int:
         """Return how many milliseconds slots of a limit are held without a renewal."""
-        return self.terms.limits[self.terms.positions[name]].hold_seconds * 1000
+        return self.limits[name].hold_seconds * 1000
 
     def due_ms(self) -> int | None:
         """Return when the slots are renewed: between two thirds and one third of the hold before their end.
@@ -126,10 +128,11 @@ class SlotHolds:
             self._holds[hold] = None
         return hold
 
-    def add(self, hold: SlotHold, claims: Sequence[Claim]) -> None:
-        """Add slots that a lease has taken since."""
+    def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
+        """Add slots that a lease has taken since, perhaps of limits that the bucket did not have before."""
         with self._mutex:
-            hold.claims = (*hold.claims, *claims)
+            hold.limits |= {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
+            hold.claims = (*hold.claims, *admitted.claims)
             self._holds[hold] = None
 
     def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> list[Claim]:
@@ -248,8 +251,7 @@ def _group(key: tuple[BucketId, int | None, int], holds: Sequence[SlotHold], lat
     sums: dict[tuple[str, int, int], int] = {}
     for hold in holds:
         for claim in hold.claims:
-            limit = hold.terms.limits[hold.terms.positions[claim.name]]
-            later_s = cohort_end_s(limit, late_ms)
+            later_s = cohort_end_s(hold.limits[claim.name], late_ms)
             if claim.shard == shard and claim.end_s < later_s:
                 moving = (claim.name, claim.end_s, later_s)
                 sums[moving] = sums.get(moving, 0) + claim.milli

@@ -74,9 +74,9 @@ class Renewals:
         self._wake(hold)
         return hold
 
-    def add(self, hold: SlotHold, claims: Sequence[Claim]) -> None:
+    def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
         """Renew slots too that a lease has taken since."""
-        self.holds.add(hold, claims)
+        self.holds.add(hold, admitted)
         self._wake(hold)
 
     def is_lost(self, hold: SlotHold) -> bool:
