@@ -118,7 +118,9 @@ class Renewals:
         try:
             moved = await self._moved(group)
         except ZAELimiterError as error:
-            _log.warning("Slots not renewed; this is tried again until their end: %s: %s", group.bucket, error)
+            # Slots of a closed repository end by themselves.
+            if not self._scope.client.put_off.closed:
+                _log.warning("Slots not renewed; this is tried again until their end: %s: %s", group.bucket, error)
         finally:
             ended = self.holds.end(group, moved, self._now()[1])
         for hold, claims in ended:
