@@ -1,4 +1,7 @@
-"""Slots and lost answers: a take is applied once, a release is never sent again, and a renewal is sent with its token."""
+"""Slots and lost answers.
+
+A take is applied once, a release is never sent again, and a renewal is sent again with its token.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -77,6 +77,12 @@ class Renewals:
         self.holds.add(hold, claims)
         self._wake(hold)
 
+    def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> Sequence[Claim]:
+        """Remove slots that are returned now; slots that have ended before are lost."""
+        if self.is_lost(hold):
+            hold.is_lost = True
+        return self.holds.take_out(hold, amounts)
+
     def is_lost(self, hold: SlotHold) -> bool:
         """Return whether the end of a slot has passed without a renewal, at the latest time that it may be now."""
         end_ms = hold.end_ms
