@@ -220,6 +220,19 @@ async def test_lease_that_was_not_renewed_in_time_is_lost_and_says_so(either_lim
     assert (True, [lease]) == (lost, told)
 
 
+@pytest.mark.parametrize("adjusted", [0, 5])
+async def test_lease_that_was_lost_says_so_after_its_end(either_limiter, clock, adjusted):
+    """The caller may ask only then whether its work was alone."""
+    lost, kept = await opened(either_limiter, 2)
+    await closed(kept)
+    clock.advance(91_000)
+    if adjusted:
+        await lost.adjust(rpm=adjusted)
+    await closed(lost)
+
+    assert (True, False) == (lost.lost, kept.lost)
+
+
 async def test_lost_lease_never_frees_the_slot_of_another_holder(either_limiter, repo, clock):
     """It settles its other limits as usual."""
     (lost,) = await opened(either_limiter, 1)

@@ -6,7 +6,8 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,12 +23,17 @@ AMOUNT = 300
 pytest.importorskip("gunicorn", reason="the dev extra installs it")
 
 
+def preloaded(url: str) -> AbstractContextManager[str]:
+    """Return the address of the service, once it listens."""
+    return preloaded_by("tests.copies.service:application", url, Path.cwd())
+
+
 @contextmanager
-def preloaded(url: str) -> Iterator[str]:
+def preloaded_by(application: str, url: str, directory: Path) -> Iterator[str]:
     """Return the address of a service with several workers, once it listens."""
     command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", str(CHILDREN), "--worker-class", "sync"]
-    command += ["--bind", "127.0.0.1:0", "--timeout", str(PATIENCE_S), "tests.copies.service:application"]
-    environment = {"ZAE_LIMITER_URL": url}
+    command += ["--bind", "127.0.0.1:0", "--timeout", str(PATIENCE_S), application]
+    environment = {"ZAE_LIMITER_URL": url, "PYTHONPATH": f"{directory}:{Path.cwd()}"}
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=_with(environment))
     try:
         assert server.stderr is not None

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests._async.clients import SettableClock
-from tests.limiter_sync.test_slot_threads import HOLD_MS, LIMITS, ONE, PATIENCE_S, end_of, wait_until, wake
+from tests._async.clients import SettableClock, Wrapped, another
+from tests.limiter_sync.test_slot_threads import HOLD_MS, LIMITS, ONE, PATIENCE_S, SOON_MS, end_of, wait_until, wake
 from zae_limiter import RateLimiter, Repository
 from zae_limiter.runtime.own_loop import OwnThread
 
@@ -39,7 +39,7 @@ async def test_loop_that_is_blocked_for_longer_than_the_hold_keeps_its_slots(lim
     lease = await entered(limiter)
     for _ in range(4):
         before = end_of(lease)
-        clock.advance(HOLD_MS - 1_000)
+        clock.time_ms = before - SOON_MS
         wake(limiter)
         # Blocks the loop.
         wait_until(lambda: end_of(lease) > before)  # noqa: B023
@@ -86,7 +86,7 @@ def test_several_loops_of_one_limiter_keep_their_slots_and_the_ended_one_stops_n
         loop.start()
     wait_until(lambda: len(leases) == 3)
     before = max(end_of(lease) for lease in leases)
-    clock.advance(HOLD_MS - 1_000)
+    clock.time_ms = before - SOON_MS
     wake(limiter)
     wait_until(lambda: min(end_of(lease) for lease in leases) > before)
     may_end.set()
@@ -96,6 +96,31 @@ def test_several_loops_of_one_limiter_keep_their_slots_and_the_ended_one_stops_n
     assert [] == called
     assert 3 == asyncio.run(limiter.available("user-1", "gpt-4"))["slots"]
     asyncio.run(repo.close())
+
+
+class ClosedMeanwhile(Wrapped):
+    """A table whose repository is closed while slots are renewed."""
+
+    repo: Repository | None = None
+
+    async def transact(self, operations, token, *, until_s=None):
+        if self.repo is not None:
+            await self.repo.close()
+        return await super().transact(operations, token, until_s=until_s)
+
+
+async def test_repository_closed_during_a_renewal_logs_nothing(clock, caplog):
+    """Its slots end by themselves."""
+    repo = await Repository.open("memory://", clock=clock)
+    await repo.set_system_defaults(LIMITS)
+    other = another(repo, ClosedMeanwhile)
+    limiter = RateLimiter(other)
+    lease = await entered(limiter)
+    other.scope.table.repo = repo
+    clock.time_ms = end_of(lease) - SOON_MS
+    await limiter._client.slots.renew_due()
+
+    assert [] == caplog.messages
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")

@@ -233,7 +233,9 @@ class World:
         client = self._repo.scope.client
         settings = replace(client.settings, settle_within_s=self.case.settle_within_s)
         table = FaultyTable(self, client.table)
-        mine = replace(client, table=table, settings=settings, caches={}, random=Random(2), put_off=PutOff(), own_thread=_NoThread)
+        mine = replace(
+            client, table=table, settings=settings, caches={}, random=Random(2), put_off=PutOff(), own_thread=_NoThread
+        )
         scope = mine.scope(self._repo.scope.namespace, self._repo.scope.namespace_id)
         return RateLimiter(Repository(scope, owns_table=False))
 

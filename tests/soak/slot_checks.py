@@ -1,7 +1,7 @@
 """What the journals of a soak of slots say: when each slot was relied on, and how many were at a time.
 
-A holder relies on its slots from the answer of the take until it begins to return them, and never beyond the last end
-that it had confirmed. All times are nanoseconds of the machine's clock, which is also the clock of the table.
+A holder relies on its slots from the answer of the take until it begins to return them. It never relies on them beyond
+the last end that was confirmed. All times are nanoseconds of the machine's clock, which is also the clock of the table.
 """
 
 import json

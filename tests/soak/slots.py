@@ -1,7 +1,7 @@
 """Run processes that hold slots of one bucket while they are killed, and stopped for longer than the hold.
 
-The promise is checked by the journals of all processes and by the table: at no time do more holders rely on slots than
-the capacity, free and used slots always add up to it, and after the end all slots are free within hold + W.
+The promise is checked by the journals of all processes and by the table. At no time do holders rely on more slots than
+the capacity. Free and used slots always add up to it. After the end all slots are free within hold + W.
 """
 
 import contextlib
@@ -259,7 +259,7 @@ def _wait_until_free(table: SlotTable, report: SlotReport, last_ns: int) -> None
     is_remote = not report.store.startswith("sqlite")
     report.allowed_s = table.longest_s + SLACK_S + (DATE_S if is_remote else 0.0)
     while True:
-        # By the table, and by what a client of the library is told.
+        # By the table, and by the answer to a client of the library.
         all_free = table.look(report) and table.free() == report.options.capacity
         report.free_after_s = time.time() - last_ns / 1e9
         if all_free:

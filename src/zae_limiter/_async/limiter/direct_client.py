@@ -192,6 +192,7 @@ class DirectClient(BucketClient):
         now = self._table.now()
         if end_s * 1000 <= now[0]:
             # Others may use the slots by now.
+            hold.is_lost = True
             return True
         try:
             outcome = await self._table.write(SlotReturn(view, SlotRelease(name, end_s, milli), next(self.nonces)))

@@ -131,7 +131,8 @@ class RateLimiter(DelegatedVerbs, Closable):
             on_error: ``give_back`` returns everything if the block raises. ``keep`` writes the adjustments.
             durable: Write the adjustments when the lease ends, despite ``settle_within``.
             also: Other entities and resources to take from, all or none. ``limits`` does not apply to them.
-            on_lost: Called with the lease if its slots were not renewed in time. Its work continues.
+            on_lost: Called with the lease if its slots were not renewed in time. Its work continues. A sync limiter
+                calls it on a thread of its own.
             max_wait: Wait at most this many seconds, behind requests of this process that wait for the same bucket.
                 None rejects immediately, as 0 does, but goes before those that wait.
             priority: Requests of a higher priority go first among those that wait.

@@ -79,6 +79,12 @@ class Renewals:
         self.holds.add(hold, admitted)
         self._wake(hold)
 
+    def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> Sequence[Claim]:
+        """Remove slots that are returned now; slots that have ended before are lost."""
+        if self.is_lost(hold):
+            hold.is_lost = True
+        return self.holds.take_out(hold, amounts)
+
     def is_lost(self, hold: SlotHold) -> bool:
         """Return whether the end of a slot has passed without a renewal, at the latest time that it may be now."""
         end_ms = hold.end_ms
@@ -121,7 +127,9 @@ class Renewals:
         try:
             moved = await self._moved(group)
         except ZAELimiterError as error:
-            _log.warning("Slots not renewed; this is tried again until their end: %s: %s", group.bucket, error)
+            # Slots of a closed repository end by themselves.
+            if not self._scope.client.put_off.closed:
+                _log.warning("Slots not renewed; this is tried again until their end: %s: %s", group.bucket, error)
         finally:
             ended = self.holds.end(group, moved, self._now()[1])
         for hold, claims in ended:

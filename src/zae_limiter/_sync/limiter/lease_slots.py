@@ -70,7 +70,7 @@ class LeaseSlots(LeaseFacts):
             names = slot_names(one, hold)
             mine = {name: amount for name, amount in changes.items() if name not in names}
             back = {name: -changes[name] for name in names if changes.get(name, 0) < 0}
-            claims = [] if hold is None else self._client.slots.holds.take_out(hold, back)
+            claims = [] if hold is None else self._client.slots.take_out(hold, back)
             if mine or claims:
                 charges.append(one.charge(mine, held)._replace(claims=claims))
         return charges
