@@ -65,8 +65,8 @@ class Case:
     """What is explored: the kind of client, whether it has seen the buckets, and whether the work then fails.
 
     ``faults`` is the largest number of faults of a run. ``settle_within_s``: settlements wait this long. ``also``: the
-    acquire takes for the user too, so that two buckets occur twice. ``bypass``: nothing rejects the key. ``slots``: the limit is one of
-    concurrent use, whose slots no run is long enough to renew.
+    acquire takes for the user too, so that two buckets occur twice. ``bypass``: nothing rejects the key. ``slots``: the
+    limit is one of concurrent use, and no run is long enough to renew its slots.
     """
 
     name: str
@@ -233,7 +233,9 @@ class World:
         client = self._repo.scope.client
         settings = replace(client.settings, settle_within_s=self.case.settle_within_s)
         table = FaultyTable(self, client.table)
-        mine = replace(client, table=table, settings=settings, caches={}, random=Random(2), put_off=PutOff(), own_thread=_NoThread)
+        mine = replace(
+            client, table=table, settings=settings, caches={}, random=Random(2), put_off=PutOff(), own_thread=_NoThread
+        )
         scope = mine.scope(self._repo.scope.namespace, self._repo.scope.namespace_id)
         return RateLimiter(Repository(scope, owns_table=False))
 
