@@ -65,8 +65,8 @@ class Case:
     """What is explored: the kind of client, whether it has seen the buckets, and whether the work then fails.
 
     ``faults`` is the largest number of faults of a run. ``settle_within_s``: settlements wait this long. ``also``: the
-    acquire takes for the user too, so that two buckets occur twice. ``bypass``: nothing rejects the key. ``slots``: the limit is one of
-    concurrent use, whose slots no run is long enough to renew.
+    acquire takes for the user too, so that two buckets occur twice. ``bypass``: nothing rejects the key. ``slots``: the
+    limit is one of concurrent use, and no run is long enough to renew its slots.
     """
 
     name: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.holdings import Amounts, Holdings
 from tests.simulation.invariants import BucketId, Violation
 from tests.simulation.levels import ALSO
-from tests.simulation.plan import CANCEL_SETTLING, SLOT_LIMIT
+from tests.simulation.plan import CANCEL_SETTLING, SLOT_LIMIT, SLOTS
 from zae_limiter import (
     Also,
     EntityBlockedError,
@@ -78,6 +78,8 @@ _LATE_S = 4.0
 """The most seconds that a cached fact may outlive its lifetime: the read took time, and may have lagged."""
 
 _ENDINGS = (RateLimitExceeded, RateLimiterUnavailable, ValidationError, EntityBlockedError, asyncio.CancelledError)
+_FAILING = (WorkFailedError, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable)
+"""What ends the work of a lease early."""
 
 
 class Requests:
@@ -95,6 +97,9 @@ class Requests:
         self._habits = fleet.scenario.habits
         self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
         self._defers = limiter._client._scope.settings.settle_within_s > 0
+        # A lease that is never left renews its slots forever. Without slots, such a lease changes nothing.
+        blocks = (EntityBlockedError,) if SLOTS in fleet.plan.faults else ()
+        self._failing = (*_FAILING, *blocks)
         # The settlements that were put off: what is charged and credited, by bucket, and when they began.
         self._put_off: list[tuple[BucketId, Amounts, Amounts, int]] = []
         self._failures = self._port.failures
@@ -241,7 +246,7 @@ class Requests:
         pending: Amounts = {}
         try:
             await self._work(lease, held, pending)
-        except (WorkFailedError, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable) as error:
+        except self._failing as error:
             failure = error
             given = {name: -amount for name, amount in held.items()}
             # What was taken also is given back with it.
