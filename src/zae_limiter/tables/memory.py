@@ -18,6 +18,7 @@ from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
 from zae_limiter.process import renew_in_copies
+from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.operations import Change, Check, DirectUpdate, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, IndexEntry, apply, check_transaction, keeps_place, moves, places
@@ -178,8 +179,8 @@ class MemoryTable:
                 stays = isinstance(operation, DirectUpdate) or (
                     type(operation) is Update and not operation.remove and keeps_place(operation.set)
                 )
-                # A take of slots may have to store the highest number in use.
-                if takes_slots(operation) and self._raises(key, new):
+                # A take of slots may have to store the highest number in use. The usual take has none.
+                if type(operation) is not BucketTake and takes_slots(operation) and self._raises(key, new):
                     written = None
                 # A removed total must be logged. A limit is removed with all its attributes, so an update that
                 # removes a single attribute removes no total.

@@ -405,9 +405,8 @@ class NetworkedClient(BucketClient):
             self._top_ups.note(bucket, after, amounts)
         await self.gauge(plan, after)
         layout = view.layout
-        claims = claims_of_step(view, step)
-        if claims:
-            return AdmittedSlots(terms, layout.birth, claims)
+        if type(step) is TakeWithSlots and step.slots:
+            return AdmittedSlots(terms, layout.birth, claims_of_step(view, step))
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     async def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:

@@ -18,6 +18,7 @@ from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
+from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.keys import SK_USAGE_PREFIX
 from zae_limiter.schema.operations import (
     Change,
@@ -322,16 +323,14 @@ class SqliteTable:
         return None
 
     def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
-        """Replace a row if its text is unchanged in the file; None if it has changed or does not exist.
-
-        None also for a bucket whose usage has to be logged first, in a transaction.
-        """
+        """Replace a row if its text is unchanged in the file; None if not, or if its usage has to be logged first."""
         text, item, _, hour, row_id = row
         new = apply(operation, item)
         if type(new) is not dict:
             return new  # type: ignore[return-value] # mypy does not narrow on type()
         key = operation.key
-        if not item or (hour != self.hour and key.sk == BUCKET) or self._in_use.raises(operation, new, self.hour):
+        raises = type(operation) is not BucketTake and self._in_use.raises(operation, new, self.hour)
+        if not item or (hour != self.hour and key.sk == BUCKET) or raises:
             return None
         after = row_after(row, operation, new)
         # The usual expiry inline, because every acquire runs this.
