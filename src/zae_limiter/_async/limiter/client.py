@@ -427,7 +427,10 @@ class NetworkedClient(BucketClient):
             memory.send(flight, until_s - 2 * self._deadline_s)
             return await self._table.write(update, until_s)
         finally:
-            memory.arrive(flight)
+            # What ``arrive`` does while other takes are in flight, or if none is: every take on DynamoDB runs it.
+            flights = memory.flights
+            if flights is not None and flights.pop(flight, None) is None and not flights:
+                memory.flights = None
 
     async def gauge(self, plan: Plan, after: BucketView) -> None:
         """Split the bucket if it is written too often."""
