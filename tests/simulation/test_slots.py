@@ -15,6 +15,7 @@ FOUND = {
     "a split of slots in use beyond the share": with_slots(4811).reduced(
         None, 14, ("config", "late", "step", "unreachable")
     ),
+    "slots consumed while the store is unavailable": with_slots(8096).reduced(None, 46),
 }
 """Runs that once found a bug of the limiter, by what was wrong."""
 
