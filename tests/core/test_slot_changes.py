@@ -45,14 +45,14 @@ class TestShards:
             item["b_slots_tk"] for item in items.values()
         )
 
-    def test_split_of_a_bucket_with_a_lowered_capacity_moves_slots_in_use(self) -> None:
-        """A new shard with free slots only would admit too much for good."""
+    def test_split_of_a_bucket_with_a_lowered_capacity_halves_slots_in_use(self) -> None:
+        """A shard with all of them would owe slots that the other has free once the capacity is raised again."""
         client = Client(slots_of(Limit.concurrent("slots", 2, hold_seconds=10), stamp=2), created(TERMS, {"slots": 4}))
         client.look(at(NOON))
         client.request({"rpm": 1}, at(NOON))
         items = after_split({0: client.item}, 0, at(NOON))
 
-        assert [(-2_000, 3_000), (0, 1_000)] == [
+        assert [(-1_000, 2_000), (-1_000, 2_000)] == [
             (item["b_slots_tk"], sum(cohorts(item).values())) for _, item in sorted(items.items())
         ]
 

@@ -12,6 +12,10 @@ FOUND = {
     "slots of a limit that a bucket got while a lease was open": with_slots(1054).reduced(
         1, 1, ("cancel", "config", "late")
     ),
+    "a split of slots in use beyond the share": with_slots(4811).reduced(
+        None, 14, ("config", "late", "step", "unreachable")
+    ),
+    "slots consumed while the store is unavailable": with_slots(8096).reduced(None, 46),
 }
 """Runs that once found a bug of the limiter, by what was wrong."""
 

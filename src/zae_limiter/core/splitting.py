@@ -98,8 +98,12 @@ def _split_slots(view: SlotView[Any], position: int, result: Splitting) -> None:
     kept = before.capacity_milli - new
     moved = min(max(0, free) // 2000 * 1000, new)
     moved = max(moved, free - kept)
+    if free < 0:
+        # Hazard: if the old shard kept all slots beyond its share, the new one would admit too much once
+        # the capacity is raised again. So both get half of the slots in use, as of any share.
+        moved = new - (before.capacity_milli - free) // 2000 * 1000
     result.new_balances.append(moved)
-    result.parts.append(Add(position, 0, -moved, moved if moved else None, None))
+    result.parts.append(Add(position, 0, -moved, moved if moved > 0 else None, None))
     left, cohorts = new - moved, []
     for end_s, milli in reversed(view.cohorts[position]):
         part = min(left, milli)

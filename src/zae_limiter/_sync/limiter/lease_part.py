@@ -94,7 +94,7 @@ class LeasePart(LeaseSlots):
                 raise about(error, self._bucket, self._client.stack_name) from error.cause
             # Allowed, and charged with the adjustments when the lease ends.
             with self._client.lease_mutex:
-                return self._put_off("consume", amounts)
+                return self._put_off("consume", self._without_slots(amounts))
         except AmountExceedsCapacityError as error:
             raise cascade.never_admitted(self._client, [self._request(amounts)], error) from None
         if self._keep(amounts, taken):

@@ -83,6 +83,12 @@ class LeaseSlots(LeaseFacts):
         names = {name for one in self._buckets() for name in slot_names(one, slots.get(one.bucket))}
         return {**changes, **{name: -held[name] for name in names if held.get(name)}}
 
+    def _without_slots(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Return amounts without those of slots, which cannot be charged later: only a take gives them an end."""
+        slots = self._held_slots()
+        names = {name for one in self._buckets() for name in slot_names(one, slots.get(one.bucket))}
+        return {name: amount for name, amount in amounts.items() if name not in names}
+
     def _refuse_slots(self, verb: str, amounts: Mapping[str, int]) -> None:
         """Require amounts of other limits: a use that is known only afterwards has no meaning for slots.
 
