@@ -128,9 +128,8 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
                 ``settle_within``.
             also: Other entities and resources to take from, all or none. ``lease.also`` has a part for each of them.
                 ``limits`` does not apply to them.
-            on_lost: Called with the lease if its slots were not renewed in time, so that others may use them. An async
-                limiter calls it in the loop of the lease, and a sync limiter on a thread of its own. The work of the
-                lease continues.
+            on_lost: Called with the lease if its slots were not renewed in time, in the loop of an async lease, else on
+                a thread. Others may use the slots. The work of the lease continues.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
