@@ -88,11 +88,14 @@ class LeaseSlots(LeaseFacts):
         Raises:
             ValidationError: One of them is a limit of concurrent use.
         """
-        names = {name for one in self._buckets() for name in slot_names(one)}
-        for name in amounts:
-            if name in names:
-                reason = "is a limit of concurrent use; call consume() to take more slots, and release() to return some"
-                raise ValidationError(verb, name, reason)
+        # Written out, because every adjustment does this.
+        for one in self._buckets():
+            terms = one.admitted.terms
+            for name in amounts:
+                position = terms.positions.get(name)
+                if position is not None and terms.limits[position].hold_seconds:
+                    reason = "is a limit of concurrent use; call consume() to take more slots, and release() for fewer"
+                    raise ValidationError(verb, name, reason)
 
 
 def slot_names(held: HeldBucket) -> set[str]:
