@@ -2,10 +2,10 @@
 
     bench/.venv/bin/python bench/web.py --rounds 30        after bench/run has made the environment
 
-Every application has one route and two limits. The last column shows how many headers each adds to a response.
-fastapi-limiter can send none, so it is compared with a rule without dialects. Requests are made in this
-process, without a socket, so that nothing but the application is measured. Rounds alternate, and a round measures every
-application.
+Every application has two limits and one route, or ``--routes`` others before it. The last column shows how many headers
+each adds to a response. fastapi-limiter can send none, so it is compared with a rule without dialects. Requests are
+made in this process, without a socket, so that nothing but the application is measured. Rounds alternate, and a round
+measures every application.
 """
 
 import argparse
@@ -100,6 +100,20 @@ def with_fastapi_limiter() -> FastAPI:
     return app
 
 
+def with_routes(app: FastAPI, count: int) -> FastAPI:
+    """Add routes before those of an application, which every request has to pass."""
+
+    async def other(number: int) -> int:
+        return number
+
+    found = list(app.router.routes)
+    app.router.routes.clear()
+    for number in range(count):
+        app.add_api_route(f"/other-{number}/{{number}}", other)
+    app.router.routes.extend(found)
+    return app
+
+
 async def requests(app: App, count: int) -> tuple[float, int]:
     """Make requests one after the other, and return the CPU microseconds of one, and the headers of its response."""
     statuses: list[int] = []
@@ -128,12 +142,12 @@ async def requests(app: App, count: int) -> tuple[float, int]:
     return taken / count / 1000, sent[-1]
 
 
-async def measure(rounds: int, count: int) -> tuple[dict[str, list[float]], dict[str, int]]:
+async def measure(rounds: int, count: int, routes: int) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Return the CPU microseconds of a request, per application and round, and the headers of a response."""
     async with await Repository.open("memory://") as repo:
         await repo.set_system_defaults(LIMITS)
         limiter = RateLimiter(repo)
-        apps: dict[str, App] = {
+        apps = {
             "bare FastAPI": bare(),
             "zae-limiter, middleware": ours_by_rules(limiter),
             _NO_HEADERS: ours_by_rules(limiter, dialects=()),
@@ -141,6 +155,8 @@ async def measure(rounds: int, count: int) -> tuple[dict[str, list[float]], dict
         }
         if slowapi is not None:
             apps |= {"slowapi": with_slowapi(), "fastapi-limiter": with_fastapi_limiter()}
+        for app in apps.values():
+            with_routes(app, routes)
         found: dict[str, list[float]] = {name: [] for name in apps}
         headers = {name: (await requests(app, 50))[1] for name, app in apps.items()}
         for _ in range(rounds):
@@ -153,8 +169,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--routes", type=int, default=0, help="other routes of every application")
     chosen = parser.parse_args()
-    found, headers = asyncio.run(measure(chosen.rounds, chosen.requests))
+    found, headers = asyncio.run(measure(chosen.rounds, chosen.requests, chosen.routes))
     base = found["bare FastAPI"]
     print(f"{'CPU us per request':36}{'minimum':>10}{'median':>10}{'above bare':>12}{'median above':>14}{'headers':>9}")
     for name, times in found.items():

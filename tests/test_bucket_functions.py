@@ -79,3 +79,54 @@ def test_limit_status_contains_available_requested_exceeded_and_wait():
 def test_docstring_examples_of_the_bucket_module_run():
     """Their output is correct."""
     assert 0 == doctest.testmod(bucket).failed
+
+
+SLOTS = BucketState(
+    "user-1", "gpt-4", "slots", 8_000, 1_000, 20_000, 0, 0, hold_seconds=60, cohorts=((90, 5_000), (120, 7_000))
+)
+
+
+@pytest.mark.parametrize(("now_ms", "free"), [(1_000, 8), (89_999, 8), (90_000, 13), (120_000, 20), (10**9, 20)])
+def test_slots_are_free_once_their_cohort_has_ended(now_ms, free):
+    """Nothing is refilled in between. What is free and in use is the capacity at every time."""
+    assert free == bucket.calculate_available(SLOTS, now_ms) == 20 - SLOTS.in_use(now_ms)
+    assert bucket.RefillResult(free * 1000, now_ms) == bucket.refill_bucket(SLOTS, now_ms)
+
+
+def test_cohorts_that_ended_before_the_balance_are_not_added_again():
+    """A caller may keep the result as the next state, with the same cohorts."""
+    first = bucket.refill_bucket(SLOTS, 100_000)
+    kept = replace(SLOTS, tokens_milli=first.new_tokens_milli, last_refill_ms=first.new_last_refill_ms)
+
+    assert 13 == bucket.calculate_available(kept, 110_000)
+    assert 20 == bucket.calculate_available(kept, 120_000)
+
+
+@pytest.mark.parametrize(("requested", "wait_s"), [(0, 0.0), (8, 0.0), (9, 80.0), (13, 80.0), (14, 110.0), (20, 110.0)])
+def test_wait_for_slots_lasts_until_enough_cohorts_have_ended(requested, wait_s):
+    """It is the longest wait: slots that are returned earlier end it."""
+    assert wait_s == bucket.calculate_retry_after(SLOTS, requested, 10_000)
+    assert math.inf == bucket.calculate_retry_after(SLOTS, 21, 10_000)
+
+
+def test_status_of_slots_says_what_is_in_use_and_that_its_wait_is_not_exact():
+    """Rate limits have no number in use."""
+    status = bucket.build_limit_status(SLOTS, 9, 10_000)
+
+    assert (True, 8, 12, False, 80.0) == (
+        status.exceeded,
+        status.available,
+        status.in_use,
+        status.exact,
+        status.retry_after_seconds,
+    )
+    tokens = bucket.build_limit_status(FULL, 1, 1_000)
+    assert (None, True) == (tokens.in_use, tokens.exact)
+
+
+def test_slots_are_consumed_from_those_that_are_free():
+    """Too few are a failure, and by force the number of free slots becomes negative."""
+    assert (True, 3) == bucket.try_consume(SLOTS, 5, 1_000)[::3]
+    assert (False, 8) == bucket.try_consume(SLOTS, 9, 1_000)[::3]
+    assert -2_000 == bucket.force_consume(SLOTS, 10, 1_000).new_tokens_milli
+    assert 20_000 == bucket.force_consume(SLOTS, -20, 1_000).new_tokens_milli

@@ -9,7 +9,7 @@ NEEDED_ON_AWS = ("botocore", "httptools", "orjson", "ssl", "zae_limiter.aws", "z
 NEEDED_BY_COMMANDS = ("click", "rich", "platformdirs", "zae_limiter.cli")
 NEEDED_BY_REPORTS = ("zae_limiter_aggregator",)
 NEEDED_BY_FEW = (
-    *("dataclasses", "inspect", "hashlib", "urllib.parse"),
+    *("dataclasses", "decimal", "inspect", "hashlib", "urllib.parse", "zoneinfo"),
     *(f"zae_limiter.{tree}.{name}" for tree in ("_async", "_sync") for name in ("builder", "deployment")),
     *(f"zae_limiter.{tree}.limiter.{name}" for tree in ("_async", "_sync") for name in ("deferred", "group_commit")),
 )

@@ -82,6 +82,12 @@ class TestSizes:
 
         assert any(name in finding.problem for source in sources for finding in layout.many_parameters(source))
 
+    def test_src_and_tools_share_at_most_nine_lines_in_a_row(self):
+        """Code that is needed twice is a function; the generated tree is exempt."""
+        paths = written_by_hand("src", "tools")
+
+        assert [] == layout.shared_lines({str(path.relative_to(ROOT)): path.read_text("utf-8") for path in paths})
+
     def test_class_names_in_src_are_unique(self):
         """Class names and type aliases occur once; async and sync forms, and web adapters, have the same names."""
         places = defaultdict(set)

@@ -169,6 +169,25 @@ class TestComments:
         assert [] == layout.told_history(f"x = 1  # {text}\n")
 
 
+class TestSharedLines:
+    SHARED = "".join(f"x{number} = {number}\n" for number in range(10))
+
+    def test_ten_lines_in_two_files_are_found(self):
+        """Indentation, empty lines, comments and imports make no difference."""
+        indented = self.SHARED.replace("x", "    x").replace("x4", "# four\n\n    x4")
+        sources = {"a.py": "import os\n" + self.SHARED, "b.py": "if True:\n    import re\n" + indented}
+
+        assert ["a.py:2 and b.py:3"] == layout.shared_lines(sources)
+
+    def test_ten_lines_twice_in_one_file_are_found(self):
+        """A file must not repeat itself."""
+        assert ["a.py:1 and a.py:12"] == layout.shared_lines({"a.py": self.SHARED + "y = 0\n" + self.SHARED})
+
+    def test_nine_lines_in_two_files_are_accepted(self):
+        """The rule begins at ten."""
+        assert [] == layout.shared_lines({"a.py": self.SHARED, "b.py": self.SHARED.replace("x9", "y9")})
+
+
 def test_internal_import_of_the_package_root_is_found():
     """It would create a cycle; relative imports are found, too."""
     source = "import zae_limiter\nfrom zae_limiter import Limit\nfrom . import x\nfrom zae_limiter.core import limit\n"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 50
 MAX_PARAMETERS = 7
+MAX_SHARED_LINES = 9
 
 FORBIDDEN_MODULE_NAMES = frozenset({"utils", "helpers", "manager", "common", "base"})
 
@@ -66,6 +67,33 @@ def long_functions(source: str) -> list[Finding]:
                 Finding(function.node.lineno, f"{function.qualified_name}: {count} lines, at most {MAX_FUNCTION_LINES}")
             )
     return found
+
+
+def shared_lines(sources: Mapping[str, str]) -> list[str]:
+    """Find places that share too many lines in a row, as pairs of `name:line`.
+
+    Indentation, empty lines, comments, imports and lines of punctuation alone are passed over.
+    """
+    first: dict[tuple[str, ...], tuple[str, int]] = {}
+    found: dict[tuple[str, str], str] = {}
+    for name, source in sources.items():
+        lines = list(_lines_of_code(source))
+        for end in range(MAX_SHARED_LINES + 1, len(lines) + 1):
+            run = lines[end - MAX_SHARED_LINES - 1 : end]
+            other, line = first.setdefault(tuple(text for _, text in run), (name, run[0][0]))
+            if (other, line) != (name, run[0][0]):
+                found.setdefault((other, name), f"{other}:{line} and {name}:{run[0][0]}")
+    return sorted(found.values())
+
+
+def _lines_of_code(source: str) -> Iterator[tuple[int, str]]:
+    imports: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            imports.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for line, text in enumerate(source.splitlines(), 1):
+        if line not in imports and re.search(r"\w", text) and not text.lstrip().startswith("#"):
+            yield line, text.strip()
 
 
 def many_parameters(source: str, exempt: Container[str] = ()) -> list[Finding]:

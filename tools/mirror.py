@@ -27,6 +27,8 @@ TABLE = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "Awaitable": "",
+    "Coroutine": "",
+    "AsyncIterator": "Iterator",
     "zae_limiter._async": "zae_limiter._sync",
     "zae_limiter.runtime.aio": "zae_limiter.runtime.threads",
     "zae_limiter.transport.aio": "zae_limiter.transport.threads",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ZAELimiterError,
     )
     from zae_limiter.core.limit import Limit, LimitName
+    from zae_limiter.core.money import consume_from_usage, money, usd
     from zae_limiter.core.names import ALL_RESOURCES
     from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         VersionError,
         VersionMismatchError,
     )
+    from zae_limiter.core.waiting import PaceProgress, Queue
     from zae_limiter.decorator import limited
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
@@ -93,6 +95,7 @@ _MODULES = {
     "ResolvedLimits": "core.config",
     **dict.fromkeys(("Entity", "EntityBlock"), "core.entity"),
     **dict.fromkeys(("Limit", "LimitName"), "core.limit"),
+    **dict.fromkeys(("consume_from_usage", "money", "usd"), "core.money"),
     "ALL_RESOURCES": "core.names",
     "Namespace": "core.namespace",
     **dict.fromkeys(
@@ -109,6 +112,7 @@ _MODULES = {
         "core.status",
     ),
     **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
+    **dict.fromkeys(("PaceProgress", "Queue"), "core.waiting"),
     "limited": "decorator",
     "LimiterInfo": "infra.discovery",
     "StackOptions": "infra.options",
@@ -182,7 +186,9 @@ __all__ = [
     "NamespaceStateError",
     "NoLimitsInForceError",
     "OnUnavailable",
+    "PaceProgress",
     "PlotFormatter",
+    "Queue",
     "RateLimitError",
     "RateLimitExceeded",
     "RateLimiter",
@@ -218,9 +224,12 @@ __all__ = [
     "VersionMismatchError",
     "ZAELimiterError",
     "__version__",
+    "consume_from_usage",
     "format_usage_snapshots",
     "limited",
+    "money",
     "renew_clients",
+    "usd",
 ]
 
 if not TYPE_CHECKING:

@@ -1,13 +1,16 @@
 """The token bucket as pure functions of one limit's state.
 
 The balance of a state is its balance at ``last_refill_ms``. All amounts are integers: millitokens and milliseconds.
+
+A limit of concurrent use has free slots as its balance. Nothing is refilled: cohorts of slots in use that end after
+``last_refill_ms`` are added to it at their end. A function that consumes slots adds no cohort.
 """
 
 from typing import NamedTuple
 
-from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.limit import Limit
+from zae_limiter.core.bucket import Baseline, LimitShare
 from zae_limiter.core.names import check_amount
+from zae_limiter.core.slots import SlotLevel
 from zae_limiter.core.status import BucketState, LimitStatus
 
 
@@ -40,7 +43,11 @@ def refill_bucket(state: BucketState, now_ms: int) -> RefillResult:
 
         ```
     """
-    return RefillResult(_baseline(state).level(state.tokens_milli, now_ms), max(now_ms, state.last_refill_ms))
+    if state.hold_seconds:
+        level = _slots(state).available_milli((now_ms, now_ms))
+    else:
+        level = _baseline(state).level(state.tokens_milli, now_ms)
+    return RefillResult(level, max(now_ms, state.last_refill_ms))
 
 
 def try_consume(state: BucketState, requested: int, now_ms: int) -> ConsumeResult:
@@ -65,9 +72,14 @@ def force_consume(state: BucketState, amount: int, now_ms: int) -> RefillResult:
 
 
 def calculate_retry_after(state: BucketState, requested: int, now_ms: int) -> float:
-    """Return the seconds until the request would be admitted, or infinity if it exceeds the capacity."""
+    """Return the seconds until the request would be admitted, or infinity if it exceeds the capacity.
+
+    For a limit of concurrent use, these are the most seconds if no lease renews its slots.
+    """
     if requested * 1000 > state.capacity_milli:
         return float("inf")
+    if state.hold_seconds:
+        return _slots(state).wait_ms(requested * 1000, (now_ms, now_ms)) / 1000
     return max(0, _baseline(state).ready_ms(state.tokens_milli, requested * 1000) - now_ms) / 1000
 
 
@@ -88,22 +100,21 @@ def build_limit_status(state: BucketState, requested: int, now_ms: int) -> Limit
         entity_id=state.entity_id,
         resource=state.resource,
         limit_name=state.limit_name,
-        limit=_limit(state),
+        limit=state.limit,
         available=calculate_available(state, now_ms),
         requested=requested,
         exceeded=exceeded,
         retry_after_seconds=calculate_retry_after(state, requested, now_ms) if exceeded else 0.0,
+        exact=not state.hold_seconds,
+        in_use=state.in_use(now_ms) if state.hold_seconds else None,
     )
 
 
 def _baseline(state: BucketState) -> Baseline:
-    return Baseline.of(_limit(state), state.last_refill_ms)
+    return Baseline.of(state.limit, state.last_refill_ms)
 
 
-def _limit(state: BucketState) -> Limit:
-    return Limit(
-        state.limit_name,
-        state.capacity_milli // 1000,
-        state.refill_amount_milli // 1000,
-        state.refill_period_ms // 1000,
-    )
+def _slots(state: BucketState) -> SlotLevel:
+    # Cohorts that ended before the time of the balance are in it.
+    cohorts = tuple([one for one in state.cohorts if one[0] * 1000 > state.last_refill_ms])
+    return SlotLevel(LimitShare.of(state.limit), state.tokens_milli, cohorts)

@@ -13,6 +13,7 @@ from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit, check_limits
 from zae_limiter.core.names import check_amount, check_entity_id, check_limit_name, check_resource
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
+from zae_limiter.core.waiting import check_wait
 
 if TYPE_CHECKING:
     from zae_limiter._async.limiter.lease import Lease
@@ -38,6 +39,8 @@ def limited(  # noqa: PLR0913 - the options of acquire, all keyword-only
     on_error: "OnError" = "give_back",
     on_unavailable: OnUnavailable | str | None = None,
     also: Sequence[Also] | Callable[..., Sequence[Also]] | None = None,
+    max_wait: float | None = None,
+    priority: int = 0,
 ) -> Callable[[Function], Function]:
     """Limit every call of a function: take before it runs, and settle the actual cost afterwards.
 
@@ -46,30 +49,28 @@ def limited(  # noqa: PLR0913 - the options of acquire, all keyword-only
         @limited(limiter, "gpt-4", consume={"tpm": 500}, key=lambda user: user, cost=lambda text: {"tpm": text.tokens})
         async def ask(user: str):
             return await call_model()
-
-
-        await ask("user-1")
         ```
 
-    Async functions need a ``RateLimiter``, all others a ``SyncRateLimiter``. A generator has one lease for the whole
-    iteration. It is charged from its first item on, even if it is closed early or fails.
+    Async functions need a ``RateLimiter``, all others a ``SyncRateLimiter``. A generator has one lease, which is
+    charged from its first item on, even if it is closed early or fails.
 
     Args:
-        limiter: The limiter, or a function that returns it, if it is opened later.
+        limiter: The limiter, or a function that returns it.
         resource: What the function uses, for example a model.
         consume: How many tokens to take from each limit, or a function of the call's arguments that returns it.
         key: The entity that is limited, or a function of the call's arguments that returns it.
-        cost: Return the actual amounts of a result, by the names of limits. They replace what was taken of these
-            limits. For a generator, the amounts of all items are summed. None counts nothing.
+        cost: Return the actual amounts of a result, or of an item, to replace what was taken. None counts nothing.
         limits: Replace the stored limits. If None, the stored limits are in force.
-        on_error: ``give_back`` returns everything if the function raises. ``keep`` charges what was taken.
+        on_error: As for ``acquire``, if the function raises.
         on_unavailable: As for ``acquire``.
-        also: Other requests, as for ``acquire``, or a function of the call's arguments that returns them.
+        also: As for ``acquire``, or a function of the call's arguments.
+        max_wait: As for ``acquire``.
+        priority: As for ``acquire``.
 
     Raises:
         ValidationError: An argument is invalid, or the limiter does not fit the function.
     """
-    arguments = _Arguments(resource, consume, key, cost, limits, on_error, on_unavailable, also)
+    arguments = _Arguments(resource, consume, key, cost, limits, on_error, on_unavailable, also, (max_wait, priority))
     arguments.check()
 
     def decorate(function: Function) -> Function:
@@ -91,6 +92,7 @@ class _Arguments:
     on_error: "OnError"
     on_unavailable: OnUnavailable | str | None
     also: Sequence[Also] | Callable[..., Sequence[Also]] | None
+    waits: tuple[float | None, int]
 
     def check(self) -> None:
         """Check the arguments of the decorator, as far as they are known before a call.
@@ -114,6 +116,8 @@ class _Arguments:
         check_on_unavailable(self.on_unavailable)
         if self.also is not None and not _is_sync_function("also", self.also):
             _check_also(self.also)
+        if self.waits[0] is not None:
+            check_wait(*self.waits)
 
     def acquire(self, limiter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return a lease for one call, which has not been entered."""
@@ -122,6 +126,9 @@ class _Arguments:
         amounts = consume(*args, **kwargs) if callable(consume) else consume
         taken = entity, self.resource, amounts, self.limits, self.on_unavailable, self.on_error
         others = self.also(*args, **kwargs) if callable(self.also) else self.also
+        max_wait, priority = self.waits
+        if max_wait is not None:
+            return limiter.acquire(*taken, also=others, max_wait=max_wait, priority=priority)
         return limiter.acquire(*taken, also=others) if others else limiter.acquire(*taken)
 
 

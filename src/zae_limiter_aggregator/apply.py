@@ -96,12 +96,12 @@ class Surveyed:
     merged: int
 
 
-def drive(asking: TableDialogue[T], answer_to: Callable[[TableRequest], TableAnswer]) -> T:
+def drive(dialogue: TableDialogue[T], answer_to: Callable[[TableRequest], TableAnswer]) -> T:
     """Answer all requests, one after the other, and return the result."""
     answer: TableAnswer = None
     while True:
         try:
-            ask = asking.send(answer)
+            ask = dialogue.send(answer)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -190,8 +190,8 @@ def merge(merging: Merge, rules: Rules, context: ApplyContext) -> TableDialogue[
     at_ms = context.now()[0]
     shards = {}
     for shard, view in views.items():
-        standing = BucketRecord(view.layout.shard_count, view.writes)
-        shards[shard] = looked_at(merging.seen.get(shard), at_ms, standing, rules.writes_per_s)
+        record = BucketRecord(view.layout.shard_count, view.writes)
+        shards[shard] = looked_at(merging.seen.get(shard), at_ms, record, rules.writes_per_s)
     done = 0
     for staying, leaving in pairs_to_merge(shards):
         done += yield from _join(views[staying], views[leaving], context)
@@ -219,7 +219,7 @@ def _additions(counts: Sequence[Count], items: Sequence[Item | None], rules: Rul
         counted = usage_item.last_counted(item or {}, one.account.bucket.shard_id)
         usage = addition(one.account, one.changes, counted)
         if usage is not None:
-            write = usage_item.add(usage, counted, rules.expiry_s(one.account.window))
+            write = usage_item.add(usage, counted, rules.expiry_s(one.account.window), item)
             additions.append(_Addition(one, write, item is None))
     return additions
 

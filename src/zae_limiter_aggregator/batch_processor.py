@@ -38,7 +38,7 @@ class BatchTable(Protocol):
     def now(self) -> TimeBounds:
         """Return the earliest and the latest possible server time."""
 
-    def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
+    def run(self, dialogue: TableDialogue[T], in_time: Callable[[], bool]) -> T:
         """Carry out all requests of a dialogue; raise an error when no time is left."""
 
 
@@ -59,7 +59,10 @@ class Trouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The result of a delivery; it is delivered again from ``first_failure`` on, not at all if that is None."""
+    """The result of a delivery; it is delivered again from ``first_failure`` on, not at all if that is None.
+
+    ``slots_in_use`` is the highest number of slots in use of any shard, None if no record had slots.
+    """
 
     records: int
     changes: int
@@ -72,6 +75,7 @@ class BatchReport:
     troubles: Sequence[Trouble] = ()
     first_failure: str | None = None
     set_aside: int = 0
+    slots_in_use: int | None = None
 
     def response(self) -> dict[str, Any]:
         """Return the response of the function: what is to be delivered again, and the counts."""
@@ -79,7 +83,8 @@ class BatchReport:
         return {"batchItemFailures": failures, **self.counts()}
 
     def counts(self) -> dict[str, int]:
-        """Return the counts, by name."""
+        """Return the counts, by name; a table without slots has no count of them, and so no metric."""
+        slots = {} if self.slots_in_use is None else {"slots_in_use": self.slots_in_use}
         return {
             "records": self.records,
             "changes": self.changes,
@@ -91,6 +96,7 @@ class BatchReport:
             "archived": self.archived,
             "troubles": len(self.troubles),
             "set_aside": self.set_aside,
+            **slots,
         }
 
 
@@ -134,6 +140,7 @@ class Worker:
             troubles=[*_unread(batch), *effects.troubles],
             first_failure=_first(batch, effects.failed),
             set_aside=len(batch.damaged) + effects.set_aside,
+            slots_in_use=_slots_in_use(batch),
         )
 
     def _refusal(self, batch: Batch, in_time: Callable[[], bool]) -> ZAELimiterError | None:
@@ -167,12 +174,12 @@ class _Effects:
         self.failed: set[str] = set()
         self.set_aside = 0
 
-    def tried(self, what: str, asking: TableDialogue[T]) -> T | None:
+    def tried(self, what: str, dialogue: TableDialogue[T]) -> T | None:
         """Carry out an effect that may be dropped; None if it failed or there is no time for it."""
         if not self._in_time():
             return None
         try:
-            return self._table.run(asking, self._in_time)
+            return self._table.run(dialogue, self._in_time)
         except Exception as error:  # noqa: BLE001 - one effect must not stop the others
             self.set_aside += isinstance(error, _HOPELESS)
             self.troubles.append(Trouble(what, error, again=False))
@@ -228,6 +235,12 @@ def _refused(batch: Batch, records: int, error: ZAELimiterError) -> BatchReport:
         troubles=[Trouble("kinds of stored items", error, again=True)],
         first_failure=next(iter(batch.order.values()), None),
     )
+
+
+def _slots_in_use(batch: Batch) -> int | None:
+    """Return the highest number of slots in use of any limit and shard, None if no record has slots."""
+    highest = [milli for change in batch.changes if change.in_use_milli for milli in change.in_use_milli.values()]
+    return -(-max(highest) // 1000) if highest else None
 
 
 def _named(counts: Sequence[Count]) -> str:

@@ -57,7 +57,7 @@ class AggregatorTable:
             return now_ms, now_ms
         return known.at(_steady_ms())
 
-    def run(self, asking: TableDialogue[T], in_time: Callable[[], bool]) -> T:
+    def run(self, dialogue: TableDialogue[T], in_time: Callable[[], bool]) -> T:
         """Carry out all requests of a dialogue while there is time.
 
         Raises:
@@ -67,7 +67,7 @@ class AggregatorTable:
             CorruptItemError: An item is damaged, or too large for an item of this package.
         """
         self._in_time = in_time
-        return drive(asking, self._answer)
+        return drive(dialogue, self._answer)
 
     def _answer(self, ask: TableRequest) -> TableAnswer:
         if not self._in_time():

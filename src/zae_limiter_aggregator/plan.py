@@ -173,7 +173,18 @@ def addition(account: UsageAccount, changes: Mapping[str, BucketChange], counted
         for name, amount in change.spent_milli.items():
             spent_milli[name] += amount
     last = max(change.sequence for change in fresh)
-    return AddUsage(account.bucket, account.window, spent_milli, sum(change.writes for change in fresh), last)
+    writes = sum(change.writes for change in fresh)
+    return AddUsage(account.bucket, account.window, spent_milli, writes, last, _highest(fresh))
+
+
+def _highest(changes: Sequence[BucketChange]) -> Mapping[str, int] | None:
+    """Return the most slots that were in use at a time, in millislots; None without limits of concurrent use."""
+    highest: dict[str, int] | None = None
+    for change in changes:
+        for name, milli in (change.in_use_milli or {}).items():
+            highest = highest or {}
+            highest[name] = max(milli, highest.get(name, 0))
+    return highest
 
 
 def _watch(
@@ -182,9 +193,9 @@ def _watch(
     """Remember the write rates of the shards that changed, and return them."""
     watched: dict[BucketKey, Watch] = {}
     for change in changes:
-        if change.standing is not None:
+        if change.record is not None:
             before = watched.get(change.bucket) or watches.get(change.bucket)
-            watched[change.bucket] = looked_at(before, change.at_ms, change.standing, most_per_s)
+            watched[change.bucket] = looked_at(before, change.at_ms, change.record, most_per_s)
     for bucket, watch in watched.items():
         watches.keep(bucket, watch)
     return watched
@@ -198,9 +209,9 @@ def _merges(changes: Sequence[BucketChange], surveys: Memory[BucketKey, Survey],
     """Decide which buckets with several shards to survey: each at most once a minute, while it is written to."""
     widest: dict[BucketKey, int] = {}
     for change in changes:
-        if change.standing is not None and change.standing.shard_count > 1:
+        if change.record is not None and change.record.shard_count > 1:
             whole = change.bucket._replace(shard_id=0)
-            widest[whole] = max(widest.get(whole, 1), change.standing.shard_count)
+            widest[whole] = max(widest.get(whole, 1), change.record.shard_count)
     merges = []
     for whole, count in widest.items():
         survey = surveys.get(whole)

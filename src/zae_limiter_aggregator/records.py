@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zae_limiter.core.audit import AuditEvent
 from zae_limiter.core.errors import ZAELimiterError
-from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.names import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.schema import attributes, audit_item, keys
@@ -67,7 +67,8 @@ class BucketChange:
     """What was taken from one shard of a bucket, minus what was given back, by limit.
 
     ``writes`` is the number of writes. ``sequence`` is padded: a later change of the same shard
-    compares higher. ``standing`` is None if the source does not have it.
+    compares higher. ``record`` is None if the source does not have it. ``in_use_milli`` are the most slots that were in
+    use before or after it, by limit of concurrent use; None if the bucket has none.
     """
 
     bucket: keys.BucketKey
@@ -75,7 +76,8 @@ class BucketChange:
     at_ms: int
     spent_milli: Mapping[str, int]
     writes: int
-    standing: BucketRecord | None = None
+    record: BucketRecord | None = None
+    in_use_milli: Mapping[str, int] | None = None
 
     @property
     def limits(self) -> tuple[ParsedBucketLimit, ...]:
@@ -149,7 +151,8 @@ def from_log(change: Change) -> BucketChange | None:
     bucket = keys.parse_bucket_pk(change.key.pk)
     if bucket is None:
         return None
-    return _bucket_change(bucket, str(change.sequence), change.at_ms, change.added)
+    told = _bucket_change(bucket, str(change.sequence), change.at_ms, change.added)
+    return replace(told, in_use_milli=change.in_use) if change.in_use else told
 
 
 def from_stream(record: Mapping[str, Any]) -> BucketChange | ExpiredEvent | None:
@@ -181,14 +184,29 @@ def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapp
         for name, value in new.items()
         if attributes.is_total(name)
     }
-    change = _bucket_change(bucket, _sequence(told), _at_ms(told), added, _standing(new, bucket.shard_id))
+    change = _bucket_change(bucket, _sequence(told), _at_ms(told), added, _bucket_record(new, bucket.shard_id))
     for name in change.spent_milli:
         # Hazard: a snapshot stores counters under the names of their limits, beside its own
         # attributes. A forged limit name must not overwrite one of those.
         check_limit_name(name)
         if name in added:
             raise ValueError(f"{name} is not the total of a limit")
-    return change
+    held = [name for name in change.spent_milli if attributes.bucket_attribute(name, attributes.HOLD) in new]
+    if not held:
+        return change
+    in_use = {name: max(_in_use_milli(image, name, change.at_ms) for image in (old, new)) for name in held}
+    return replace(change, in_use_milli=in_use)
+
+
+def _in_use_milli(image: Mapping[str, Any], limit_name: str, at_ms: int) -> int:
+    """Return the slots of a limit that were in use at a time. Those whose end has passed are free."""
+    found = 0
+    for name, value in image.items():
+        cohort = attributes.parse_cohort_attribute(name)
+        if cohort is not None and cohort.limit_name == limit_name and cohort.end_s * 1000 > at_ms:
+            found += _total(value)
+    # A forged cohort may be negative; a number of slots is not.
+    return max(0, found)
 
 
 def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
@@ -204,7 +222,7 @@ def _expired(pk: str, sk: str, told: Mapping[str, Any]) -> ExpiredEvent:
     return ExpiredEvent(where.namespace_id, pad_sequence(_sequence(told)), _at_ms(told), event)
 
 
-def _standing(new: Mapping[str, Any], shard_id: int) -> BucketRecord | None:
+def _bucket_record(new: Mapping[str, Any], shard_id: int) -> BucketRecord | None:
     """Return the shard count and write counter of a shard, None if the item lacks one of them."""
     if attributes.SHARD_COUNT not in new or attributes.WRITE_COUNTER not in new:
         return None
@@ -257,11 +275,11 @@ def _number(value: Mapping[str, Any], most_digits: int) -> int:
 
 
 def _bucket_change(
-    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], standing: BucketRecord | None = None
+    bucket: keys.BucketKey, sequence: str, at_ms: int, added: Mapping[str, int], record: BucketRecord | None = None
 ) -> BucketChange:
     spent = {limit_name(name): amount for name, amount in added.items()}
     writes = spent.pop(RESERVED_LIMIT_NAME, 0)
-    return BucketChange(bucket, pad_sequence(sequence), at_ms, spent, writes, standing)
+    return BucketChange(bucket, pad_sequence(sequence), at_ms, spent, writes, record)
 
 
 def limit_name(total: str) -> str:

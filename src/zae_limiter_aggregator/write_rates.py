@@ -33,13 +33,13 @@ class Watch(NamedTuple):
         return Calm(self.shard_count, self.gauge.at_ms - self.calm_since_ms)
 
 
-def looked_at(before: Watch | None, at_ms: int, standing: BucketRecord, most_per_s: int) -> Watch:
+def looked_at(before: Watch | None, at_ms: int, record: BucketRecord, most_per_s: int) -> Watch:
     """Return what is known about a shard after one more reading.
 
     A reading that is older than the last one, or too close to it, is ignored. Writes before a
     split, a merge or a new creation do not count for the rate after it.
     """
-    count, writes = standing
+    count, writes = record
     if before is not None and at_ms < before.gauge.at_ms:
         return before
     now = Gauge(at_ms, writes)

@@ -196,6 +196,21 @@ async def test_same_bucket_twice_is_one_bucket(project, limiter):
     assert [53, 53] == [await left(project, "key-1"), await left(project, "project")]
 
 
+async def test_limits_of_the_call_apply_to_another_request_of_the_same_bucket(repo, limiter):
+    """Stored limits have one more name. Its amount would be charged to nothing, so it is an error."""
+    await repo.set_limits("user", [RPM, Limit.per_minute("tpm", 6_000)])
+    limits = [Limit.per_minute("rpm", 10)]
+
+    with pytest.raises(ValidationError, match="the limits in force are: rpm"):
+        async with limiter.acquire("user", "gpt-4", {"rpm": 1}, limits, also=[Also("user", "gpt-4", {"tpm": 500})]):
+            pass
+    async with limiter.acquire("user", "gpt-4", {"rpm": 1}, limits, also=[Also("user", "gpt-4", {"rpm": 2})]) as lease:
+        await lease.also[0].consume(rpm=3)
+        left = {status.limit_name: status.available for status in lease.statuses}
+
+    assert {"rpm": 4} == left
+
+
 async def test_blocked_entity_of_another_request_refuses_all(project, limiter):
     """Nothing is taken."""
     await project.block_entity("key-2")

@@ -1,7 +1,5 @@
 """An acquire takes from the entity and from all entities above it that cascade, as far as each of them does."""
 
-from itertools import pairwise
-
 import pytest
 
 from zae_limiter import (
@@ -14,10 +12,8 @@ from zae_limiter import (
     ValidationError,
 )
 
-from .clients import AsynchronousTable, CountingTable, another, own_level
-
-RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
-LEVELS = ("key", "user", "team", "org", "top")
+from .clients import CountingTable, another, own_level
+from .levels import LEVELS, RPM, TPM, create_tree
 
 
 @pytest.fixture
@@ -29,17 +25,8 @@ def limiter(either_limiter):
 @pytest.fixture
 async def tree(repo):
     """Five levels: each cascades to the next, and each has 60 requests and 6,000 tokens per minute."""
-    await repo.set_system_defaults([RPM, TPM])
-    await repo.create_entity("top")
-    for child, parent in zip(reversed(LEVELS[:-1]), reversed(LEVELS[1:]), strict=True):
-        await repo.create_entity(child, parent_id=parent, cascade=True)
+    await create_tree(repo)
     return repo
-
-
-def remote(repo):
-    """Return a limiter with its own cache, and the table that counts its calls."""
-    other = another(repo, AsynchronousTable)
-    return RateLimiter(other), other.scope.table
 
 
 async def left(repo, *entities):
@@ -366,119 +353,3 @@ async def test_available_is_the_least_of_all_levels(tree, limiter):
 
     assert {"rpm": 4, "tpm": 6_000} == await limiter.available("key", "gpt-4")
     assert 6.0 == pytest.approx(await limiter.time_until_available("key", "gpt-4", {"rpm": 5}), abs=0.01)
-
-
-async def test_five_warm_levels_are_written_at_the_same_time_without_a_read(tree):
-    """One write for each level."""
-    limiter, table = remote(tree)
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-        pass
-    table.drain()
-
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-        pass
-
-    assert ["write"] * 5 == table.drain()
-
-
-async def test_a_level_known_to_be_exhausted_rejects_without_a_call(tree):
-    """Its view is fresh."""
-    await tree.set_limits("org", [Limit.per_minute("rpm", 1)])
-    limiter, table = remote(tree)
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-        pass
-    table.drain()
-
-    with pytest.raises(RateLimitExceeded):
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-            pass
-
-    assert [] == table.drain()
-
-
-async def test_five_cold_levels_take_two_reads(tree):
-    """The record of the entity names all levels above it."""
-    limiter, table = remote(tree)
-
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-        pass
-
-    assert ["batch_get", "batch_get", *["write"] * 5] == table.drain()
-
-
-async def test_five_cold_levels_with_wrong_hints_are_read_one_by_one(tree):
-    """Each level above has moved since the entity below it was changed; they are found by their own records."""
-    others = ("key", "user-2", "team-2", "org-2", "top-2")
-    for entity in others[1:]:
-        await tree.create_entity(entity)
-    for child, parent in pairwise(others):
-        await tree.set_parent(child, parent, cascade=True)
-    limiter, table = remote(tree)
-
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
-        levels = [entry.entity_id for entry in lease.entries]
-
-    assert sorted(others) == sorted(levels)
-    assert [*["batch_get"] * 5, *["write"] * 5] == table.drain()
-
-
-async def test_hint_that_became_wrong_costs_one_more_read(tree):
-    """The user was moved; what is above its new parent is named by its own record."""
-    await tree.create_entity("top-2")
-    await tree.create_entity("org-2", parent_id="top-2", cascade=True)
-    await tree.set_parent("user", "org-2", cascade=True)
-    limiter, table = remote(tree)
-
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
-        levels = [entry.entity_id for entry in lease.entries]
-
-    assert ["key", "org-2", "top-2", "user"] == sorted(levels)
-    assert [*["batch_get"] * 3, *["write"] * 4] == table.drain()
-
-
-async def test_limits_that_expired_on_every_level_are_read_in_one_call(tree, clock):
-    """The chain that was known is read again as a whole."""
-    limiter, table = remote(tree)
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-        pass
-    clock.advance(61_000)
-    table.drain()
-
-    async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-        pass
-
-    assert ["batch_get", *["write"] * 5] == table.drain()
-
-
-async def test_chain_without_a_cache_is_read_for_every_acquire(tree):
-    """A lifetime of 0 disables the cache of limits."""
-    other = another(tree, AsynchronousTable, config_cache_ttl_ms=0)
-    limiter, table = RateLimiter(other), other.scope.table
-    for _ in range(2):
-        table.drain()
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-            pass
-
-    assert ["batch_get", *["write"] * 5] == table.drain()
-
-
-async def test_nearly_exhausted_level_is_written_first_and_alone(tree):
-    """Another client uses the organisation; its refusal costs one write, and no other level is charged."""
-    await tree.set_limits("org", [Limit.per_minute("rpm", 20)])
-    limiter, table = remote(tree)
-    rival = RateLimiter(another(tree))
-    for _ in range(4):
-        async with limiter.acquire("key", "gpt-4", {"rpm": 1}):
-            pass
-        async with rival.acquire("org", "gpt-4", {"rpm": 3}):
-            pass
-    table.drain()
-    async with rival.acquire("org", "gpt-4", {"rpm": 3}):
-        pass
-
-    with pytest.raises(RateLimitExceeded) as caught:
-        async with limiter.acquire("key", "gpt-4", {"rpm": 2}):
-            pass
-
-    assert "org" == caught.value.primary_violation.entity_id
-    assert ["write"] == [call for call in table.drain() if call == "write"]

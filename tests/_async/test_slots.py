@@ -394,3 +394,29 @@ async def test_settlement_with_a_slot_is_one_write(repo):
             await lease.adjust(rpm=1)
 
         assert ["write", "write"] == wrapped.scope.table.drain()
+
+
+async def test_slots_are_returned_at_once_even_if_settlements_are_put_off(repo):
+    """Another caller may wait for the slot."""
+    limiter = RateLimiter(another(repo, settle_within_s=60.0))
+    async with acquire(limiter) as lease:
+        await lease.adjust(rpm=3)
+    async with acquire(limiter, {"rpm": 1}) as lease:
+        await lease.adjust(rpm=3)
+    async with acquire(limiter) as lease:
+        pass
+
+    assert {} == in_use(repo)
+    await limiter._client.finish()
+
+
+async def test_limits_of_the_caller_with_slots_allow_their_kind_on_an_embedded_table(repo):
+    """The first bucket with slots is not written before older clients refuse the table."""
+    limiter = RateLimiter(another(repo))
+    await repo.set_system_defaults([LIMITS[0]])
+    record = await repo.get_version_record()
+    async with acquire(limiter, limits=LIMITS):
+        pass
+
+    assert "slots" in record.kinds
+    assert "slots" in (await repo.get_version_record()).kinds

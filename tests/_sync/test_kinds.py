@@ -2,7 +2,16 @@
 
 import pytest
 
-from zae_limiter import KindNotAllowedError, Limit, SyncRateLimiter, SyncRepository, UnknownKindError
+from zae_limiter import (
+    ALL_RESOURCES,
+    EntityNotFoundError,
+    KindNotAllowedError,
+    Limit,
+    SyncRateLimiter,
+    SyncRepository,
+    UnknownKindError,
+    ValidationError,
+)
 from zae_limiter._sync.store.versions import VersionStore
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.core.version import VersionRecord
@@ -22,6 +31,14 @@ class ReadOnlyRegistry(Wrapped):
         if operation.key == version_item.key():
             return Unavailable(AccessRefused("AccessDeniedException", "not authorized"), ambiguous=False)
         return super().write(operation, until_s)
+
+
+class Networked(Wrapped):
+    """A table whose clients may not allow a kind by an acquire."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.inline = False
 
 
 def allow_unknown_kind(repo):
@@ -58,6 +75,45 @@ def test_allowing_a_kind_twice_writes_once(repo):
 
     assert "ops" == first.updated_by
     assert first == repo.get_version_record()
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("block_entity", ("user",)),
+        ("set_bypass", ("user", True)),
+        ("set_limits", ("user", [RPM], ALL_RESOURCES)),
+        ("set_resource_defaults", (ALL_RESOURCES, [RPM])),
+        ("set_parent", ("user", "team", True, ["gpt-4"])),
+    ],
+)
+def test_invalid_principal_of_a_verb_that_needs_a_kind_changes_nothing(repo, verb, arguments):
+    """The principal is stored with the kind, and no client could read a version record with an invalid one."""
+    repo.create_entity("team")
+    repo.create_entity("user")
+
+    for principal in (5, "x" * 257):
+        with pytest.raises(ValidationError, match="principal"):
+            getattr(repo, verb)(*arguments, principal=principal)
+
+    assert {} == kinds_of(repo)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("block_entity", ("nobody",)),
+        ("set_bypass", ("nobody", True)),
+        ("set_parent", ("nobody", "team", True, ["gpt-4"])),
+        ("create_entity", ("user", None, "nobody", True, None, None, ["gpt-4"])),
+    ],
+)
+def test_verb_that_is_refused_allows_no_kind(repo, verb, arguments):
+    """A kind is never removed, so a wrong id must not lock out older clients."""
+    with pytest.raises(EntityNotFoundError):
+        getattr(repo, verb)(*arguments)
+
+    assert {} == kinds_of(repo)
 
 
 def test_client_that_may_not_allow_a_kind_names_the_command_and_writes_nothing(repo):
@@ -129,3 +185,21 @@ def test_kind_is_allowed_in_a_table_without_a_version_record(repo):
     repo.set_limits("user-1", [RPM], inherit=True)
 
     assert ["inherit"] == list(kinds_of(repo))
+
+
+def test_first_acquire_with_slots_of_a_cold_client_reads_whether_they_are_allowed(repo):
+    """A client that has read no limits yet does not refuse what an operator has allowed."""
+    slots = Limit.concurrent("slots", 1)
+
+    def acquire():
+        limiter = SyncRateLimiter(another(repo, Networked))
+        with limiter.acquire("user-1", "gpt-4", {"slots": 1}, limits=[slots]):
+            pass
+
+    with pytest.raises(KindNotAllowedError):
+        acquire()
+    VersionStore(repo.scope.client).allow("slots")
+
+    acquire()
+
+    assert 1000 == buckets_in(repo)[0]["b_slots_tc"]

@@ -394,3 +394,29 @@ def test_settlement_with_a_slot_is_one_write(repo):
             lease.adjust(rpm=1)
 
         assert ["write", "write"] == wrapped.scope.table.drain()
+
+
+def test_slots_are_returned_at_once_even_if_settlements_are_put_off(repo):
+    """Another caller may wait for the slot."""
+    limiter = SyncRateLimiter(another(repo, settle_within_s=60.0))
+    with acquire(limiter) as lease:
+        lease.adjust(rpm=3)
+    with acquire(limiter, {"rpm": 1}) as lease:
+        lease.adjust(rpm=3)
+    with acquire(limiter) as lease:
+        pass
+
+    assert {} == in_use(repo)
+    limiter._client.finish()
+
+
+def test_limits_of_the_caller_with_slots_allow_their_kind_on_an_embedded_table(repo):
+    """The first bucket with slots is not written before older clients refuse the table."""
+    limiter = SyncRateLimiter(another(repo))
+    repo.set_system_defaults([LIMITS[0]])
+    record = repo.get_version_record()
+    with acquire(limiter, limits=LIMITS):
+        pass
+
+    assert "slots" in record.kinds
+    assert "slots" in (repo.get_version_record()).kinds

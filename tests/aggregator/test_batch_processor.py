@@ -395,3 +395,9 @@ def test_a_delivery_without_changes_of_buckets_does_not_read_the_kinds():
     scenario.deliver()
 
     assert [] == scenario.simulated.asked
+
+
+def test_report_has_the_highest_number_of_slots_in_use_only_if_there_are_slots() -> None:
+    """A table without slots has no such metric, which would be billed."""
+    assert "slots_in_use" not in BatchReport(1, 1, 0, 0).counts()
+    assert 7 == BatchReport(1, 1, 0, 0, slots_in_use=7).counts()["slots_in_use"]

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.aggregator.simulated_table import BUCKETS, NAMESPACE_ID, START_MS, SimulatedTable, change, namespace
+from tests.aggregator.simulated_table import BUCKETS, HOUR_MS, NAMESPACE_ID, START_MS, SimulatedTable, change, namespace
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.namespace import NamespaceStatus
 from zae_limiter.core.outcome import Cancelled, Conflict, Throttled, Unavailable
 from zae_limiter.core.usage import WINDOW_TYPES, window_at
 from zae_limiter.schema import namespace_item, usage_item
+from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Delete, Key, Update
 from zae_limiter_aggregator.apply import (
     Counted,
@@ -304,3 +306,28 @@ def test_a_refused_write_is_read_again_consistently():
 
     kinds = [ask.consistent if isinstance(ask, Read) else type(ask) for ask in simulated.asked]
     assert [False, Transaction, Pause, True, Transaction, True, Transaction] == kinds
+
+
+@given(st.lists(st.tuples(st.sampled_from(BUCKETS), st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=12))
+def test_highest_number_in_use_is_the_maximum_however_often_records_are_delivered(
+    takes: list[tuple[BucketKey, int, int]],
+) -> None:
+    """It is kept for each shard; the number of a bucket is their sum."""
+    history = [
+        replace(change(number, bucket, hours, 1), in_use_milli={"slots": slots * 1000})
+        for number, (bucket, hours, slots) in enumerate(takes, start=1)
+    ]
+    simulated = SimulatedTable()
+    for batch in (history[:3], history, history[3:], history):
+        deliver(simulated, batch, APART)
+
+    highest: dict[tuple[str, str], dict[int, int]] = {}
+    for bucket, hours, slots in takes:
+        key = usage_item.snapshot_key(bucket, window_at("hourly", START_MS + hours * HOUR_MS))
+        shards = highest.setdefault(key, {})
+        shards[bucket.shard_id] = max(slots, shards.get(bucket.shard_id, 0))
+    for key, shards in highest.items():
+        (item,) = simulated.table.batch_get([Key(*key)])
+        assert item is not None
+        assert {"slots": sum(shards.values())} == usage_item.from_item(item).highest_in_use
+        assert {"rpm"} == usage_item.from_item(item).counters.keys()

@@ -89,12 +89,12 @@ def test_a_restarted_write_counter_is_measured_from_its_start():
     assert Watch(Gauge(START_MS + 9_000, 3), 1, None, START_MS + 9_000) == watch
 
 
-@pytest.mark.parametrize("standing", [BucketRecord(1, 9_000), BucketRecord(2, 10), BucketRecord(2, 90_000)])
-def test_an_older_record_of_a_shard_is_ignored(standing: BucketRecord):
+@pytest.mark.parametrize("record", [BucketRecord(1, 9_000), BucketRecord(2, 10), BucketRecord(2, 90_000)])
+def test_an_older_record_of_a_shard_is_ignored(record: BucketRecord):
     """This includes its shard count."""
     watch = Watch(Gauge(START_MS, 5_000), 2, 10.0, START_MS - 9_000)
 
-    assert watch == looked_at(watch, START_MS - 1, standing, 1_000)
+    assert watch == looked_at(watch, START_MS - 1, record, 1_000)
 
 
 def test_a_bucket_with_the_maximum_number_of_shards_is_not_split():

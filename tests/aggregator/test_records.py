@@ -60,6 +60,30 @@ def test_a_stream_record_has_the_difference_of_its_images() -> None:
     assert expected == from_stream(record("#STATE", OldImage=old, NewImage=new))
 
 
+def test_a_stream_record_has_the_most_slots_in_use_of_both_images() -> None:
+    """Slots whose end has passed at the time of the record are free."""
+    at_s = 1_704_119_045
+    ended, soon, later = f"b_slots_h{at_s}", f"b_slots_h{at_s + 1}", f"b_slots_h{at_s + 60}"
+    limits = {"b_slots_hs": 60, "b_slots_tc": 9_000, "b_rpm_tc": 1_000, "b_wcu_tc": 1}
+    old = image(**limits, **{ended: 4_000, soon: 2_000, later: 3_000})
+    new = image(**limits, **{soon: 0, later: 3_000})
+
+    released = from_stream(record("#STATE", OldImage=old, NewImage=new))
+    created = from_stream(record("#STATE", NewImage=new))
+    plain = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=1)))
+    found = [one.in_use_milli for one in (released, created, plain) if isinstance(one, BucketChange)]
+    assert [{"slots": 5_000}, {"slots": 3_000}, None] == found
+
+
+def test_a_log_row_has_the_most_slots_in_use_of_its_hour() -> None:
+    """The table has found them out."""
+    row = Change(7, Key(PK, "#STATE"), 3_600_000, {"b_slots_tc": 5_000, "b_wcu_tc": 3}, {"slots": 4_000})
+    change = from_log(row)
+
+    assert change is not None
+    assert ({"slots": 5_000}, {"slots": 4_000}) == (change.spent_milli, change.in_use_milli)
+
+
 @given(some.namespace_ids, some.entity_ids, some.resources, some.shard_ids)
 def test_a_change_belongs_to_the_bucket_that_its_key_names(
     namespace_id: str, entity_id: str, resource: str, shard_id: int
@@ -99,7 +123,7 @@ def test_a_stream_record_has_the_shard_count_and_the_write_counter() -> None:
     change = from_stream(record("#STATE", NewImage=image(b_rpm_tc=1_000, b_wcu_tc=9, shard_count=4)))
 
     assert isinstance(change, BucketChange)
-    assert BucketRecord(4, 9) == change.standing
+    assert BucketRecord(4, 9) == change.record
 
 
 def test_records_of_other_items_are_ignored() -> None:

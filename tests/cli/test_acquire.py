@@ -1,12 +1,19 @@
 """``zae-limiter acquire``: its output and its exit codes."""
 
 import json
+import math
 import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing, contextmanager
 
 import pytest
+
+from zae_limiter.cli.acquire import waiting_text
+from zae_limiter.core.waiting import Standing
 
 ONE_AN_HOUR = ("acquire", "user-1", "gpt-4", "-c", "rph:1", "-l", "rph:1/h")
 # Refill is counted in whole millitokens, so a retry time may be off by one of them.
@@ -59,21 +66,24 @@ class TestAdmitted:
         assert [0, 0] == codes
         assert 0.2 <= time.monotonic() - started
 
-    def test_acquire_that_waits_outside_a_terminal_prints_one_line_about_it(self, run, monkeypatch):
-        """The line is on stderr. It is not repeated if the tokens are still missing after the wait."""
-        waits = []
+    def test_acquire_that_waits_outside_a_terminal_prints_one_line_about_it(self, run, tmp_path):
+        """The line is on stderr, and an interrupt ends the wait."""
+        url = f"sqlite:///{tmp_path / 'waiting.db'}"
+        run(*ONE_AN_HOUR, "--url", url)
+        command = [sys.executable, "-m", "zae_limiter", *ONE_AN_HOUR, "--wait", "4000", "--url", url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+            first = waiting.stderr.readline()
+            waiting.send_signal(signal.SIGINT)
+            out, err = waiting.communicate(timeout=60)
 
-        def end_the_third(seconds):
-            waits.append(seconds)
-            if len(waits) == 3:
-                raise KeyboardInterrupt
+        assert (130, "", "Interrupted.\n") == (waiting.returncode, out, err)
+        assert re.fullmatch(r"Waiting [0-9.]+ s for the tokens \.\.\.\n", first)
 
-        monkeypatch.setattr("zae_limiter.cli.acquire.wait_for", end_the_third)
-        run(*ONE_AN_HOUR)
-        done = run(*ONE_AN_HOUR, "--wait", "4000")
-
-        assert (130, "", 3) == (done.exit_code, done.stdout, len(waits))
-        assert re.fullmatch(r"Waiting [0-9.]+ s for the tokens \.\.\.\nInterrupted\.\n", done.stderr)
+    def test_status_line_of_a_wait_shows_the_place_and_the_seconds_left(self):
+        """Requests ahead are counted; without refill there is no number of seconds."""
+        assert "Waiting for the tokens: 3 s left" == waiting_text(Standing(1, 2.1))
+        assert "Waiting for the tokens: 3 s left, 4 ahead" == waiting_text(Standing(5, 2.1))
+        assert "Waiting for the tokens: until tokens come back" == waiting_text(Standing(1, math.inf))
 
 
 class TestRejected:

@@ -87,6 +87,17 @@ class TestLimits:
             ("rpm:5:burst=4", "burst: must be at least the rate, 5"),
             ("r#m:5", "limit name: a limit starts with a letter"),
             ("wcu:5", "limit name: this name is reserved"),
+            ("slots:5/concurrent:burst=7", "burst: slots have none: never more than this many are in use"),
+            ("slots:5/concurrent:hold=60", "hold: must be a whole number of s, min or h, such as 60s or 5min"),
+            ("slots:5/concurrent:hold=1m", "hold: must be a whole number of s, min or h"),
+            ("slots:5/concurrent:hold=4s", "hold_seconds: must be at least 5"),
+            ("slots:0/concurrent", "capacity: must be at least 1"),
+            ("slots:1.5/concurrent", "slots: 1.5 is not a whole number"),
+            ("slots:5/concurent", "not concurent; did you mean concurrent?"),
+            ("rpm:5/hours", "did you mean hour?"),
+            ("rpm:5:hold=60s", r"hold: only slots have one: NAME:SLOTS/concurrent\[:hold=60s\]"),
+            ("rpm:5:bust=7", "bust is no option of a limit, which are burst and hold; did you mean burst?"),
+            ("rpm:5:burst=7:burst=8", "pass each option once"),
         ],
     )
     def test_an_invalid_limit_raises_an_error_with_the_text_and_the_reason(self, text, reason):
@@ -96,7 +107,23 @@ class TestLimits:
 
         assert text == caught.value.value
 
-    @given(st.text(max_size=30))
+    @pytest.mark.parametrize(
+        ("text", "hold_seconds"),
+        [
+            ("slots:20/concurrent", 60),
+            ("slots:20/concurrent:hold=30s", 30),
+            ("slots:20/concurrent:hold=5min", 300),
+            ("slots:20/concurrent:hold=1h", 3600),
+        ],
+    )
+    def test_a_limit_of_concurrent_use_has_slots_and_a_hold(self, text, hold_seconds):
+        """The hold is a minute unless given. The written form can be parsed again."""
+        limit = parse_limit(text)
+
+        assert Limit.concurrent("slots", 20, hold_seconds) == limit == parse_limit(write_limit(limit))
+        assert f"at a time, hold {hold_seconds} s" == describe_refill(limit)
+
+    @given(st.text(max_size=30) | st.from_regex(r"[a-z]{1,3}:[0-9]{1,3}(/[a-z]{1,10})?(:[a-z]{1,5}=[0-9a-z]{1,4})*"))
     def test_any_text_is_either_a_limit_or_a_validation_error(self, text):
         """No text raises another error."""
         try:

@@ -188,11 +188,14 @@ def test_take_at_a_too_uncertain_time_sets_the_balance() -> None:
     assert isinstance(apply(write, with_balances(item, rps=-100_001)), Refused)
 
 
-def test_shortfall_is_zero_for_a_client_that_is_alone() -> None:
-    """Its view is exact, so a take that lacks the tokens is never planned."""
+def test_shortfall_of_a_client_that_is_alone_is_what_its_view_lacks() -> None:
+    """Nothing is added for others. A view that is too old to reject still shows that the tokens are missing."""
     terms = stored(FAST)
+    seen = view(created(terms, {"rps": 400}), NOON)
+    level = seen.layout.baseline(0).level(seen.numbers[0], NOON)
 
-    assert 0.0 == shortfall(view(created(terms, {"rps": 1_000}), NOON), 0, 1_000, at(NOON))
+    assert 0 < level
+    assert (0.0, 1.0) == (shortfall(seen, 0, level, at(NOON)), shortfall(seen, 0, level + 1, at(NOON)))
 
 
 def test_shortfall_grows_with_the_age_of_the_view() -> None:

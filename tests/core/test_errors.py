@@ -343,3 +343,34 @@ def test_block_is_described_with_its_resource_reason_and_end() -> None:
     assert "for resource 'gpt-4' until 2026-12-01T00:00:00+00:00: unpaid" in str(error)
     assert ("entity_blocked", "2026-12-01T00:00:00+00:00") == (error.as_dict()["error"], error.as_dict()["until"])
     assert errors.EntityBlockedError("user-1").as_dict()["until"] is None
+
+
+SLOTS = Limit.concurrent("slots", 20)
+NONE_FREE = LimitStatus("user-1", "gpt-4", "slots", SLOTS, 0, 1, True, 44.0, exact=False, in_use=20)
+
+
+class TestSlots:
+    def test_wait_for_slots_is_not_exact_and_the_advice_is_a_second(self):
+        """They may be returned at any time, long before the wait that is known."""
+        error = RateLimitExceeded([NONE_FREE, PASSED])
+
+        assert (False, 44.0, 1.0, "1") == (
+            error.exact,
+            error.retry_after_seconds,
+            error.next_try_seconds,
+            error.retry_after_header,
+        )
+        assert (False, 1.0) == (error.as_dict()["exact"], error.as_dict()["next_try_seconds"])
+        assert str(error).endswith("Slots are returned at any time; those in use end within 44.000 s.")
+
+    def test_advice_for_slots_and_tokens_is_the_exact_wait_for_the_tokens(self):
+        """Tokens do not refill earlier because a slot is returned."""
+        assert 2.88 == RateLimitExceeded([NONE_FREE, LONG]).next_try_seconds
+        assert 1.0 == RateLimitExceeded([NONE_FREE, SHORT]).next_try_seconds
+
+    def test_wait_for_tokens_is_exact(self):
+        """The advice is the wait, and a report to programs does not name it twice."""
+        error = RateLimitExceeded([SHORT, LONG])
+
+        assert (True, 2.88) == (error.exact, error.next_try_seconds)
+        assert not {"exact", "next_try_seconds"} & error.as_dict().keys()

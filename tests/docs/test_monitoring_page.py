@@ -20,7 +20,7 @@ SRC = DOCS.parent / "src"
 MONITORING = text("monitoring.md")
 DASHBOARD = json.loads(text("dashboard.json"))
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions(create_iam_roles=True)))
-COUNTS = BatchReport(0, 0, 0, 0, 0, 0, 0, 0, [], None).counts()
+COUNTS = BatchReport(0, 0, 0, 0, 0, 0, 0, 0, [], None, slots_in_use=0).counts()
 
 # The metrics of AWS, with their dimensions.
 OF_AWS = {
@@ -55,7 +55,8 @@ from types import SimpleNamespace
 import zae_limiter_aggregator.handler as handler
 from zae_limiter_aggregator.batch_processor import BatchReport, Trouble
 trouble = Trouble("usage of user-1 gpt-4", TimeoutError("no time is left"), again=True)
-handler._tell(BatchReport(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100"), SimpleNamespace(aws_request_id="7c7b8c70"))
+report = BatchReport(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100", slots_in_use=12)
+handler._tell(report, SimpleNamespace(aws_request_id="7c7b8c70"))
 """
 
 

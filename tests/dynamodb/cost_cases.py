@@ -49,6 +49,10 @@ class CostScenario:
         """Start measuring; this many of the first writes are made at the same time, then of the next ones."""
         self.client.ledger.begin(*meeting)
 
+    def stop_measuring(self) -> None:
+        """Stop measuring."""
+        self.client.ledger.end()
+
     def advance(self, milliseconds: int) -> None:
         """Advance the time."""
         self._table.server.time_ms += milliseconds
@@ -281,6 +285,50 @@ async def looked_at(scenario: CostScenario) -> None:
     await scenario.client.limiter.available(ENTITY, RESOURCE)
 
 
+async def _take_slots(scenario: CostScenario) -> None:
+    """Limit concurrent use too, and create the bucket."""
+    await scenario.others.limiter.set_limits(ENTITY, [*LIMITS, Limit.concurrent("slots", 20)])
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "slots": 1}):
+        pass
+
+
+async def slot_taken(scenario: CostScenario) -> None:
+    await _take_slots(scenario)
+    scenario.measure()
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500, "slots": 1}):
+        scenario.stop_measuring()
+
+
+async def slot_returned(scenario: CostScenario) -> None:
+    await _take_slots(scenario)
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500, "slots": 1}):
+        scenario.measure()
+
+
+async def slot_returned_with_an_adjustment(scenario: CostScenario) -> None:
+    await _take_slots(scenario)
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500, "slots": 1}) as lease:
+        await lease.adjust(tpm=230)
+        scenario.measure()
+
+
+async def slots_rejected_fresh(scenario: CostScenario) -> None:
+    await _take_slots(scenario)
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "slots": 20}):
+        scenario.measure()
+        await scenario.rejected(rpm=1, slots=1)
+        scenario.stop_measuring()
+
+
+async def slots_rejected_stale(scenario: CostScenario) -> None:
+    await _take_slots(scenario)
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "slots": 20}):
+        scenario.advance(200)
+        scenario.measure()
+        await scenario.rejected(rpm=1, slots=1)
+        scenario.stop_measuring()
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """The description of a case, and the function that runs it."""
@@ -314,6 +362,11 @@ CASES = (
     Case("adjust up, the bucket is gone", debit_to_a_missing_bucket),
     Case("release", release),
     Case("rolled back by an exception", roll_back),
+    Case("slots: taken with rpm and tpm", slot_taken),
+    Case("slots: returned with an adjustment", slot_returned_with_an_adjustment),
+    Case("slots: returned alone", slot_returned),
+    Case("slots: rejected, view fresh", slots_rejected_fresh),
+    Case("slots: rejected, view older than 0.15 s", slots_rejected_stale),
     Case("cascade, both admitted", cascade),
     Case("cascade, adjust", cascade_adjusted),
     Case("cascade, refused by the parent", cascade_refused_by_the_parent),

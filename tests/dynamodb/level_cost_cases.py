@@ -56,6 +56,16 @@ async def known_exhausted(scenario: CostScenario) -> None:
     await scenario.rejected(rpm=1)
 
 
+async def exhausted_when_last_seen(scenario: CostScenario) -> None:
+    """Let the views of all levels become too old to reject."""
+    await create_levels(scenario, 5)
+    await scenario.others.limiter.set_limits(LEVELS[3], [Limit.per_day("rpm", 1), LIMITS[1]])
+    await scenario.take(rpm=1)
+    scenario.advance(5_000)
+    scenario.measure()
+    await scenario.rejected(rpm=1)
+
+
 async def nearly_exhausted(scenario: CostScenario) -> None:
     """Let others take the last tokens of a level whose view shows that they have been taking."""
     await create_levels(scenario, 5)
@@ -174,6 +184,7 @@ LEVEL_CASES = (
     ),
     Case("5 levels, one is nearly exhausted and admits", nearly_exhausted_admits),
     Case("5 levels, one is known to be exhausted", known_exhausted),
+    Case("5 levels, one was exhausted when last seen", exhausted_when_last_seen),
     Case("5 levels, refused by one that is nearly exhausted", nearly_exhausted),
     Case("5 levels, refused by one that seemed to have enough", refused),
     Case("5 levels, adjust", partial(adjusted, levels=5)),

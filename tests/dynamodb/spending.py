@@ -93,6 +93,10 @@ class CostLedger:
         self._open, self._meeting = True, meeting
         self._arrived.clear()
 
+    def end(self) -> None:
+        """Stop recording."""
+        self._open = False
+
     def meet(self, call: DynamoDbCall) -> Iterator[None]:
         """Wait for the other writes that meet, for a bounded time. Reads do not wait."""
         if "Get" in call.target:

@@ -161,3 +161,22 @@ def test_every_printed_cost_case_is_tested_here():
     source = Path(__file__).read_text()
 
     assert [] == [case.title for case in cases.CASES if f"cases.{case.run.__name__}" not in source]
+
+
+class TestSlots:
+    async def test_slots_are_taken_in_the_write_of_the_tokens(self, cost_of):
+        """Requests, tokens and slots are one write unit together."""
+        assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.slot_taken)
+
+    async def test_slots_are_returned_in_the_write_of_an_adjustment(self, cost_of):
+        """A lease with an adjustment pays nothing for its slots."""
+        assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.slot_returned_with_an_adjustment)
+
+    async def test_slots_that_are_returned_alone_cost_one_write(self, cost_of):
+        """A lease without an adjustment has no other write."""
+        assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.slot_returned)
+
+    async def test_a_rejection_for_lack_of_slots_is_free_while_the_view_is_fresh(self, cost_of):
+        """A view of slots is trusted for a shorter time, because slots are returned at any time."""
+        assert Cost(0, (), rcu=0, wcu=0, index_wcu=0) == await cost_of(cases.slots_rejected_fresh)
+        assert Cost(1, (GET,), rcu=0.5, wcu=0, index_wcu=0) == await cost_of(cases.slots_rejected_stale)

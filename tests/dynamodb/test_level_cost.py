@@ -31,6 +31,12 @@ class TestWarm:
         """Its view is fresh."""
         assert FREE == await cost_of(cases.known_exhausted)
 
+    async def test_level_that_was_exhausted_when_last_seen_is_read_before_any_write(self, cost_of):
+        """All views are too old to reject: that level is read first, and the others for their statuses in one call."""
+        cost = await cost_of(cases.exhausted_when_last_seen)
+
+        assert Cost(2, ("GetItem", BATCH), rcu=2.5, wcu=0, index_wcu=0) == cost
+
     async def test_nearly_exhausted_level_that_refuses_costs_one_write(self, cost_of):
         """It is written first and alone, so no other level is charged in vain. The goal is two at most."""
         assert written(1) == await cost_of(cases.nearly_exhausted)

@@ -1,7 +1,4 @@
-"""Slots and lost answers.
-
-A take is applied once, a release is never sent again, and a renewal is sent again with its token.
-"""
+"""Slots and lost answers: a take is applied once, a release is never resent, a renewal is resent with its token."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from zae_limiter import Also, Limit, RateLimitExceeded, ValidationError, limited
+from zae_limiter import Also, Limit, RateLimiter, RateLimitExceeded, Repository, ValidationError, limited
 
 
 def settle_from(answer):
@@ -415,3 +415,29 @@ class TestSeveralEntities:
 
         assert [6] == [word async for word in words()]
         assert 6 == (await limiter.available("tool", "search"))["rpm"]
+
+
+async def test_call_with_max_wait_waits_for_its_tokens():
+    """A call whose tokens come in time is not rejected, and one that would wait longer is."""
+    async with await Repository.open("memory://") as repo:
+        await repo.set_system_defaults([Limit.per_second("rps", 20)])
+        limiter = RateLimiter(repo)
+
+        @limited(limiter, "api", consume={"rps": 20}, key="user-1", max_wait=30, priority=1)
+        async def call():
+            return "done"
+
+        @limited(limiter, "api", consume={"rps": 20}, key="user-1", max_wait=0.01)
+        async def impatient():
+            return "done"
+
+        assert ["done", "done"] == [await call(), await call()]
+        with pytest.raises(RateLimitExceeded) as caught:
+            await impatient()
+        assert 1 == caught.value.position
+
+
+def test_decorator_with_invalid_wait_is_refused():
+    """The wait is checked when the function is decorated."""
+    with pytest.raises(ValidationError, match="max_wait"):
+        limited(lambda: None, "api", consume={"rps": 1}, key="user-1", max_wait=-1)

@@ -6,7 +6,7 @@ import pytest
 
 from tests._async.shards import OtherClient, counts, total, used
 from tests.limiter_async.remote import RPM, ended, staged, take, ticks
-from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 
 
 @pytest.fixture
@@ -127,6 +127,28 @@ class TestConfig:
 
         assert [None] * 11 == ends
         assert 68 == stage.counted()
+
+    async def test_invalid_requests_of_a_group_add_no_writes(self):
+        """They fail at once, and the valid ones share a write, even if no limits are cached."""
+        async with staged(limits=[RPM], config_cache_ttl_ms=0) as stage:
+            await stage.warm()
+
+            async def acquire(**consume):
+                async with stage.remote.acquire("user-1", "gpt-4", consume):
+                    pass
+
+            tasks = await stage.fill()
+            stage.table.drain()
+            amounts = [{"rpm": 1} if number % 2 else {"spend": 1} for number in range(40)]
+            waiting = [asyncio.create_task(acquire(**consume)) for consume in amounts]
+            await ticks(20)
+            stage.table.before.open()
+            ends = await ended(waiting)
+
+            assert [ValidationError, None] * 20 == ends
+            assert [None] * 8 == await ended(tasks)
+            assert 28 == stage.counted()
+            assert stage.table.drain() <= 2
 
     async def test_requests_of_a_group_without_limits_all_raise(self, stage):
         """Each gets the error that it would get alone."""

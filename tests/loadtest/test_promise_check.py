@@ -211,3 +211,15 @@ def test_check_of_several_limits_lists_the_worst_first() -> None:
 def test_check_of_an_unknown_limit_holds() -> None:
     """Its numbers were never seen, so nothing can be said."""
     assert DemandState.UNKNOWN_LIMIT == check_limit(LimitTally(KEY)).demand
+
+
+def test_limits_of_concurrent_use_have_no_verdict() -> None:
+    """The counts do not say when slots are returned, so takes of a test seem to exceed every capacity."""
+    slots = LimitTally(KEY, limits={Limit.concurrent("tps", 2)})
+    rate = LimitTally(KEY, limits={PER_SECOND})
+    for tally in (slots, rate):
+        for second in range(5):
+            tally.take(1, second, second + 0.1)
+            tally.reject(1, 0, second, second + 0.1)
+
+    assert [PER_SECOND] == [one.limit for one in check_limits([slots, rate], {})]

@@ -83,6 +83,21 @@ def test_recorder_of_a_rejection_counts_the_limit_that_rejected(
     assert 3 == tally_of(measured, "user").largest_request
 
 
+def test_recorder_leaves_out_limits_of_which_calls_take_nothing(
+    clock: SimulatedClock, limiter: SyncRateLimiter
+) -> None:
+    """There is nothing to check about them, and a report has room for few limits."""
+    recorder = Recorder(clock.now_s)
+
+    with limiter.acquire("key", "api", {"rps": 10}) as lease:
+        recorder.admitted(lease, {"rps": 10}, 100.0, 100.25)
+    with pytest.raises(RateLimitExceeded) as rejected:
+        limiter.acquire("key", "api", {"rps": 1}).__enter__()
+    recorder.rejected(rejected.value, 100.25, 100.5)
+
+    assert {"rps"} == {key.limit_name for key in recorder.take_measurements().limits}
+
+
 def test_recorder_of_a_settlement_counts_charges_and_credits(clock: SimulatedClock, limiter: SyncRateLimiter) -> None:
     """A limit may be charged that the acquire did not name."""
     recorder = Recorder(clock.now_s)

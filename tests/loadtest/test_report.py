@@ -153,11 +153,36 @@ def test_report_without_calls_does_not_hold_and_divides_by_nothing() -> None:
     assert 0.0 == report.calls_per_s
 
 
+def test_report_whose_limits_are_unknown_does_not_hold() -> None:
+    """All requests were above the capacity, say, so nothing was ever taken, and nothing could be checked."""
+    measured = Measurements(100.0, 101.0, rejected=1)
+    measured.tally_of(LimitKey("user", "api", "rps"), is_ancestor=False)
+
+    report = report_of(measured)
+
+    assert (False, 0) == (report.held, report.checked)
+    assert headline(report).startswith("No limit was checked")
+
+
+def test_limit_that_is_unknown_is_not_counted_as_checked() -> None:
+    """The report still lists it."""
+    measured = measured_from()
+    measured.tally_of(LimitKey("user", "api", "rps"), is_ancestor=False)
+
+    report = report_of(measured)
+
+    assert headline(report).startswith("The promise held: 1 limit checked")
+    assert 2 == len(report.limits)
+
+
 def test_report_of_more_limits_than_are_kept_says_how_they_were_chosen() -> None:
     """A sample must not look like everything."""
     measured = measured_from()
     for number in range(100):
-        measured.tally_of(LimitKey(f"user-{number}", "api", "tps"), is_ancestor=False)
+        tally = measured.tally_of(LimitKey(f"user-{number}", "api", "tps"), is_ancestor=False)
+        if tally is not None:
+            tally.limits.add(PER_SECOND)
+            tally.take(1, 1_000_000.0, 1_000_000.1)
 
     assert "of more limits, these 64 were chosen by a hash of their names" in headline(report_of(measured))
 

@@ -32,6 +32,26 @@ def test_page_of_a_short_latency_is_in_microseconds() -> None:
     assert "Of admitted calls, in µs, service time" in page_of(measured)
 
 
+def test_one_slow_second_does_not_hide_the_latency_of_the_others() -> None:
+    """A column is cut at ten times the median one, and its readout keeps its value."""
+    measured = measured_from()
+    for number, second in enumerate(measured.seconds.values()):
+        second.latencies.counts.clear()
+        second.latencies.add(800.0 if number == 0 else 0.2)
+
+    page = page_of(measured)
+    latency = page[page.index("<h2>Latency</h2>") : page.index("<h2>Limits")]
+
+    assert "in µs, service time. Columns are cut at 2.0" in latency
+    assert 30 == len(re.findall(r'<rect class="c0"[^>]* data-amount="[1-9]', latency))
+    assert "0 s: p50 80" in latency
+
+
+def test_latencies_that_are_alike_are_not_cut() -> None:
+    """The note appears only if a column is cut."""
+    assert "Columns are cut" not in page_of(measured_from())
+
+
 def test_page_shows_the_limits_first_if_one_broke_the_promise() -> None:
     """That is what a reader looks for."""
     good, bad = page_of(measured_from()), page_of(measured_from(9_800))

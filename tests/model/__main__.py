@@ -4,6 +4,7 @@
     python -m tests.model --config takes       only this configuration; may be repeated
     python -m tests.model --deeper             larger bounds, for minutes to hours
     python -m tests.model --several            only an acquire from three buckets (see ``several``)
+    python -m tests.model --quotas             only the rows of calendar quotas (see ``quotas``)
     python -m tests.model --mutations          every mutation, with the shortest trace that violates an invariant
 
 A violation is printed as the shortest sequence of steps that leads to it, and the exit code is 1. There is no
@@ -66,6 +67,10 @@ import sys
 from tests.model.configs import CONFIGS
 from tests.model.explorer import explore
 from tests.model.mutations import explore_mutated
+from tests.model.quotas import explore as explore_quotas
+from tests.model.quotas_configs import CONFIGS as QUOTAS
+from tests.model.quotas_configs import config as quotas_config
+from tests.model.quotas_mutations import MUTATIONS as QUOTA_MUTATIONS
 from tests.model.several import CASES, explore_several
 from tests.mutations.catalogue import MUTATIONS
 
@@ -78,10 +83,13 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--all", action="store_true", help="all configurations (default)")
     parser.add_argument("--several", action="store_true", help="an acquire from three buckets, instead of one bucket")
+    parser.add_argument("--quotas", action="store_true", help="the rows of calendar quotas, instead of one bucket")
     parser.add_argument("--deeper", action="store_true", help="larger bounds")
     parser.add_argument("--most", type=int, help="stop after this many states")
     parser.add_argument("--mutations", action="store_true", help="print the violation of each broken rule")
     asked = parser.parse_args(arguments)
+    if asked.quotas:
+        return _explore_quotas(asked)
     if asked.mutations:
         return _explore_mutations(asked.config)
     if asked.several:
@@ -110,6 +118,20 @@ def _explore_several(more_faults: int) -> int:
     missed = 0
     for case in CASES:
         explored = explore_several(case, case.faults + more_faults)
+        _print(explored)
+        missed += explored.violation is not None
+    return 1 if missed else 0
+
+
+def _explore_quotas(asked: argparse.Namespace) -> int:
+    if asked.mutations:
+        mutated = [(one, explore_quotas(quotas_config(one.config), one.rules)) for one in QUOTA_MUTATIONS]
+        for mutation, explored in mutated:
+            _print(f"{mutation.name}:\n{explored}\n")
+        return int(any(explored.violation is None for _, explored in mutated))
+    missed = 0
+    for config in QUOTAS:
+        explored = explore_quotas(config.deepened() if asked.deeper else config, most=asked.most)
         _print(explored)
         missed += explored.violation is not None
     return 1 if missed else 0

@@ -44,6 +44,7 @@ CAPACITY = 4
 _COLLECTED_EVERY = 50
 _YEAR_S = 365 * 86_400
 _LIMIT = Limit.custom("rpy", CAPACITY, 1, _YEAR_S)
+_SLOTS = Limit.concurrent("rpy", CAPACITY, hold_seconds=600)
 
 USUAL, LATE, CONTENDED, REFUSED, LOST_APPLIED, LOST, UNAVAILABLE = (
     "applied",
@@ -64,7 +65,8 @@ class Case:
     """What is explored: the kind of client, whether it has seen the buckets, and whether the work then fails.
 
     ``faults`` is the largest number of faults of a run. ``settle_within_s``: settlements wait this long. ``also``: the
-    acquire takes for the user too, so that two buckets occur twice. ``bypass``: nothing rejects the key.
+    acquire takes for the user too, so that two buckets occur twice. ``bypass``: nothing rejects the key. ``slots``: the
+    limit is one of concurrent use, and no run is long enough to renew its slots.
     """
 
     name: str
@@ -75,6 +77,12 @@ class Case:
     faults: int = 2
     also: bool = False
     bypass: bool = False
+    slots: bool = False
+
+    @property
+    def limit(self) -> Limit:
+        """The limit of every bucket."""
+        return _SLOTS if self.slots else _LIMIT
 
     @property
     def amounts(self) -> dict[BucketId, int]:
@@ -98,6 +106,10 @@ CASES = (
     Case("direct, given back", direct=True, gives_back=True),
     Case("direct, also", direct=True, also=True),
     Case("direct, bypass", direct=True, bypass=True),
+    Case("networked, slots", slots=True),
+    Case("networked, slots given back", slots=True, gives_back=True, faults=1),
+    Case("networked, slots also given back", slots=True, also=True, gives_back=True, faults=1),
+    Case("direct, slots given back", direct=True, slots=True, gives_back=True),
 )
 
 
@@ -192,10 +204,10 @@ class World:
         clock = LocalClock(self._timeline)
         self._repo = await Repository.open("memory://", clock=clock, random=Random(1))
         self._other = RateLimiter(self._repo)._client
-        await self._repo.set_system_defaults([_LIMIT])
+        await self._repo.set_system_defaults([self.case.limit])
         await self._repo.create_entity("user")
         await self._repo.create_entity("key", parent_id="user", cascade=True)
-        await self._repo.set_limits("user", [_LIMIT], ALL_RESOURCES)
+        await self._repo.set_limits("user", [self.case.limit], ALL_RESOURCES)
         if self.case.bypass:
             await self._repo.set_bypass("key", True)
         limiter = self._limiter()
@@ -211,15 +223,19 @@ class World:
             parsed = parse_bucket_pk(item["PK"])
             assert parsed is not None, "it is a bucket"
             bucket = parsed.entity_id, parsed.resource
-            self.result.charged[bucket] = item["b_rpy_tc"] // 1000 - self._others[bucket]
-            self.result.made |= CAPACITY * 1000 != item["b_rpy_tk"] + item["b_rpy_tc"]
+            used = sum(milli for name, milli in item.items() if name.startswith("b_rpy_h") and name != "b_rpy_hs")
+            used = used if self.case.slots else item["b_rpy_tc"]
+            self.result.charged[bucket] = used // 1000 - self._others[bucket]
+            self.result.made |= CAPACITY * 1000 != item["b_rpy_tk"] + used
         await self._repo.close()
 
     def _limiter(self) -> RateLimiter:
         client = self._repo.scope.client
         settings = replace(client.settings, settle_within_s=self.case.settle_within_s)
         table = FaultyTable(self, client.table)
-        mine = replace(client, table=table, settings=settings, caches={}, random=Random(2), put_off=PutOff())
+        mine = replace(
+            client, table=table, settings=settings, caches={}, random=Random(2), put_off=PutOff(), own_thread=_NoThread
+        )
         scope = mine.scope(self._repo.scope.namespace, self._repo.scope.namespace_id)
         return RateLimiter(Repository(scope, owns_table=False))
 
@@ -338,6 +354,20 @@ class World:
     def _end(self) -> None:
         if not self._ended.done():
             self._ended.set_result(None)
+
+
+class _NoThread:
+    """Renews nothing: a run ends long before slots do."""
+
+    def __init__(self, due: object, ended: object) -> None:
+        pass
+
+    def wake_in(self, seconds: float) -> bool:
+        """Do nothing."""
+        return True
+
+    def stop(self) -> None:
+        """Do nothing."""
 
 
 class _Interruptible:

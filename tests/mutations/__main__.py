@@ -45,7 +45,10 @@ def _list(wanted: list[Mutation]) -> None:
     _print("| rule | mutation | simulation | seed | seeds tried | model | promise | soak |")
     _print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for mutation in wanted:
-        in_model = ", ".join(f"{check.config.name}: {check.breaks} in {check.steps} steps" for check in mutation.model)
+        in_model = ", ".join(
+            f"{check.config.name}: {check.breaks} in {check.steps} steps"
+            for check in (*mutation.model, *mutation.slot_model)
+        )
         in_promise = ", ".join(check.world for check in mutation.promise)
         in_soak = mutation.soak.way if mutation.soak else ""
         _print(f"{_row(mutation, kept.get(mutation.name))} {in_model} | {in_promise} | {in_soak} |")

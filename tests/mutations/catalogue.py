@@ -11,6 +11,7 @@ from tests.mutations.rebases import EXPIRIES, REBASES
 from tests.mutations.requests import CLOCKS, USAGES
 from tests.mutations.settlements import LOST_ANSWERS, SETTLEMENTS
 from tests.mutations.shards import ACROSS, MERGES, SPLITS
+from tests.mutations.slots import SLOTS
 from tests.mutations.takes import HOLDS, TAKES, TOP_UPS
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -26,6 +27,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *ACROSS,
     *LOST_ANSWERS,
     *CHAINS,
+    *SLOTS,
     *CLOCKS,
     *USAGES,
 )

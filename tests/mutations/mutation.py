@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.model.configs import Config, config
+from tests.model.slots_configs import SlotConfig, slot_config
 from tests.mutations import writes
 from zae_limiter.schema import bucket_writes
 
@@ -85,7 +86,20 @@ class Redundant:
     needs: frozenset[str]
 
 
-Check = SimulationCheck | ModelCheck | PromiseCheck | SoakCheck | Redundant
+@dataclass(frozen=True)
+class SlotModelCheck:
+    """The model of slots notices: its configuration, the invariant that breaks, and the length of the shortest trace.
+
+    ``is_costly``: only the command explores so many states, not CI.
+    """
+
+    config: SlotConfig
+    breaks: str
+    steps: int
+    is_costly: bool = False
+
+
+Check = SimulationCheck | ModelCheck | SlotModelCheck | PromiseCheck | SoakCheck | Redundant
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,11 @@ class Mutation:
     def model(self) -> tuple[ModelCheck, ...]:
         """What the model must notice."""
         return tuple(check for check in self.checks if isinstance(check, ModelCheck))
+
+    @property
+    def slot_model(self) -> tuple[SlotModelCheck, ...]:
+        """What the model of slots must notice."""
+        return tuple(check for check in self.checks if isinstance(check, SlotModelCheck))
 
     @property
     def promise(self) -> tuple[PromiseCheck, ...]:
@@ -171,6 +190,11 @@ def simulation(kinds: frozenset[str] | str, *needs: str) -> SimulationCheck:
 def model(where: Config | str, breaks: str, steps: int, **rules: Any) -> ModelCheck:
     """State that the model notices, in a configuration."""
     return ModelCheck(config(where) if isinstance(where, str) else where, breaks, steps, rules)
+
+
+def slot_model(name: str, breaks: str, steps: int, *, costly: bool = False) -> SlotModelCheck:
+    """State that the model of slots notices, in a configuration."""
+    return SlotModelCheck(slot_config(name), breaks, steps, costly)
 
 
 def promise(*worlds: str, by: Patches = ()) -> tuple[PromiseCheck, ...]:

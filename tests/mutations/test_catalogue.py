@@ -13,7 +13,7 @@ from tests.mutations.mutation import Mutation
 TESTS = Path(__file__).resolve().parents[1]
 INVARIANTS = {
     "simulation": ("invariants", "holdings", "stream"),
-    "model": ("invariants",),
+    "model": ("invariants", "slots_invariants"),
     "promise": ("ledger", "shard_ledger"),
     "soak": ("accounts", "checks", "promise"),
 }
@@ -37,7 +37,7 @@ def test_mutation_name_occurs_once() -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
 def test_mutation_has_a_check_or_a_reason_why_none_can_notice(mutation: Mutation) -> None:
     """A mutation is noticed by at least one check, or is redundant, and never both."""
-    checks = (mutation.simulation, *mutation.model, *mutation.promise, mutation.soak)
+    checks = (mutation.simulation, *mutation.model, *mutation.slot_model, *mutation.promise, mutation.soak)
 
     assert any(checks) == (mutation.redundant is None)
     assert mutation.redundant is None or mutation.redundant.reason

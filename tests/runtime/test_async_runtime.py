@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from zae_limiter.aws.shared_call import SharedCall
-from zae_limiter.runtime.aio import Parallel, finish, finish_in_place, in_thread, shared
+from zae_limiter.runtime.aio import Answer, Parallel, finish, finish_in_place, in_thread, shared
 
 
 class Call:
@@ -338,3 +338,59 @@ async def test_finishing_work_whose_shared_result_is_late_raises_timeout_error(r
     with pytest.raises(TimeoutError, match=r"no result within 0\.01 s"):
         await run(SharedWait(gate, 0.01))
     gate.set()
+
+
+class Answered:
+    """Work that waits for an answer, and records what it was and in which context."""
+
+    def __init__(self):
+        self.answer = Answer()
+        self.answer.detached = None
+        self.found = None
+
+    async def complete(self):
+        self.found = (await self.answer, tag.get())
+
+
+tag = contextvars.ContextVar("tag", default="none")
+
+
+async def test_work_continues_in_the_call_that_delivers_its_answer():
+    """No iteration of the loop lies between, and the work keeps the context of its caller."""
+    work = Answered()
+    tag.set("caller")
+    task = asyncio.create_task(finish(work))
+    await turns()
+    tag.set("other")
+
+    work.answer.deliver("answer")
+
+    assert ("answer", "caller") == work.found
+    await task
+
+
+async def test_answer_that_is_set_like_any_future_resumes_its_work_once(logged):
+    """A connection that is lost sets it so, because its caller must not continue in the middle of that."""
+    work = Answered()
+    task = asyncio.create_task(finish(work))
+    await turns()
+
+    work.answer.set_result("lost")
+
+    assert work.found is None
+    await task
+    assert ("lost", "none") == work.found
+    assert [] == logged
+
+
+async def test_task_that_waits_for_an_answer_is_resumed_by_the_loop():
+    """A step of a task must not run inside another callback."""
+    work = Answered()
+    task = asyncio.create_task(work.complete())
+    await turns()
+
+    work.answer.deliver("answer")
+
+    assert work.found is None
+    await task
+    assert ("answer", "none") == work.found

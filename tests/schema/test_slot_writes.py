@@ -213,6 +213,14 @@ class TestRead:
         plain = created(stored(RPM))
         assert not isinstance(view_after_write(view(plain), {**plain, "b_wcu_tc": 2}, [], NOON), SlotView)
 
+    def test_incomplete_item_after_an_own_write_is_a_named_error(self) -> None:
+        """A view never has fewer numbers than its layout."""
+        item = created(TERMS)
+        damaged = {name: value for name, value in item.items() if name != "b_rpm_tk"}
+
+        with pytest.raises(CorruptItemError, match="b_rpm_tk"):
+            view_after_write(view(item), damaged, [], NOON)
+
     def test_damaged_cohort_is_a_named_error(self) -> None:
         """Nothing is decided on an item that no writer could have made."""
         with pytest.raises(CorruptItemError, match=COHORT):

@@ -12,7 +12,8 @@ That is at most its capacity, plus what it earns in that span, plus what wrong c
 ``request.py`` the deadlines.
 
     python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
-    python -m tests.simulation --seed 7 [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]
+    python -m tests.simulation --slots --seeds 10000    the same with a limit of concurrent use (``slot_holders.py``)
+    python -m tests.simulation --seed 7 [--slots] [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]
         [--shrink] [--trace]
 
 ``--seeds`` prints the progress, the faults that occurred, and every violation with the shrunk command that replays it.
@@ -24,14 +25,15 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 from tests.mutations.catalogue import mutation_named
 from tests.simulation.fleet import Fleet
-from tests.simulation.plan import FAULTS, plan_of
+from tests.simulation.plan import FAULTS, Plan, plan_of, with_slots
 from tests.simulation.run import Report, simulate_each, simulate_seed
 from tests.simulation.server import Change, Sent
 from tests.simulation.shrink import shrink
@@ -59,18 +61,19 @@ def main() -> int:
     parser.add_argument("--clients", type=int)
     parser.add_argument("--steps", type=int, help="number of requests")
     parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
+    parser.add_argument("--slots", action="store_true", help="add a limit of concurrent use to every plan")
     parser.add_argument("--mutation", help="a rule to break; python -m tests.mutations --list names them")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller run that fails in the same way")
     parser.add_argument("--trace", action="store_true", help="print every change of a bucket when it acts on the table")
     chosen = parser.parse_args()
     if chosen.seed is None:
-        return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs)
+        return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs, slots=chosen.slots)
     return _run_one(chosen)
 
 
 def _run_one(chosen: argparse.Namespace) -> int:
     gone = [fault for fault in chosen.without.split(",") if fault]
-    plan = plan_of(chosen.seed).reduced(chosen.clients, chosen.steps, gone)
+    plan = (with_slots if chosen.slots else plan_of)(chosen.seed).reduced(chosen.clients, chosen.steps, gone)
     with mutation_named(chosen.mutation).applied() if chosen.mutation else nullcontext():
         report = simulate_seed(plan.seed, plan, _trace if chosen.trace else None)
         if chosen.shrink and report.violation is not None:
@@ -105,10 +108,10 @@ def _change(now_ms: int, sender: str, change: Change) -> str:
     return f"{now_ms} {sender}: {change.key.pk} {kind}" + (f": {', '.join(shown)}" if shown else "")
 
 
-def _run_many(seeds: range, jobs: int) -> int:
+def _run_many(seeds: range, jobs: int, *, slots: bool) -> int:
     started_s = printed_s = time.monotonic()
     done, tally, violations, cpu_s = 0, Counter[str](), [], 0.0
-    for part in _parts(seeds, jobs):
+    for part in _parts(seeds, jobs, slots=slots):
         done, cpu_s = done + part.seeds, cpu_s + part.cpu_s
         tally.update(part.tally)
         violations += part.violations
@@ -123,22 +126,23 @@ def _run_many(seeds: range, jobs: int) -> int:
     return int(bool(violations))
 
 
-def _parts(seeds: range, jobs: int) -> Iterator[Part]:
+def _parts(seeds: range, jobs: int, *, slots: bool) -> Iterator[Part]:
     some = [seeds[start : start + _SEEDS_AT_ONCE] for start in range(0, len(seeds), _SEEDS_AT_ONCE)]
+    run = partial(_run_some, with_slots if slots else plan_of)
     if jobs == 1:
-        yield from map(_run_some, some)
+        yield from map(run, some)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(_run_some, some)
+        yield from pool.map(run, some)
 
 
-def _run_some(seeds: Iterable[int]) -> Part:
+def _run_some(plan: Callable[[int], Plan], seeds: Iterable[int]) -> Part:
     """Run some seeds, and shrink those that fail."""
     started_s = time.process_time()
     tally: Counter[str] = Counter()
     failed = []
     count = 0
-    for report in simulate_each(map(plan_of, seeds)):
+    for report in simulate_each(map(plan, seeds)):
         tally.update(report.tally)
         count += 1
         if report.violation is not None:

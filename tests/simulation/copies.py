@@ -55,7 +55,13 @@ def copied(original: Process, name: str) -> Process:
     nonces.current = copy(before.client.nonces.current)
     process.random.setstate(original.random.getstate())
     _copy_time(original, process)
-    mine_only = {"table": process.port, "clock": process.clock, "random": process.random, "nonces": nonces}
+    mine_only = {
+        "table": process.port,
+        "clock": process.clock,
+        "random": process.random,
+        "nonces": nonces,
+        "own_thread": process.slot_timer,
+    }
     client = replace(before.client, **mine_only, caches={}, put_off=PutOff())
     scope = client.scope(NAMESPACE, before.namespace_id)
     for bucket, known in before.caches.buckets.items():

@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from tests._async.shards import merge
@@ -23,6 +24,7 @@ from tests.simulation.plan import (
     OWN,
     SHARDS,
     SKEW,
+    SLOTS,
     Plan,
     Scenario,
     changed_limits,
@@ -32,6 +34,8 @@ from tests.simulation.plan import (
 from tests.simulation.port import LocalClock, Machine, Network, Port
 from tests.simulation.request import Requests, UserRequest
 from tests.simulation.server import Server
+from tests.simulation.slot_holders import SlotHolders
+from tests.simulation.slot_timer import SlotTimer
 from tests.simulation.stream import Stream, carry_out
 from zae_limiter import ALL_RESOURCES, Also, Limit, RateLimiter, RateLimiterUnavailable, Repository
 from zae_limiter._async.store.buckets import ShardId
@@ -73,6 +77,7 @@ class Fleet:
         self.ports: list[Port] = []
         self.limits = scenario.limits
         self.stream = Stream()
+        self.slots = SlotHolders(server.now_ms)
         self.over = False
         chances = dict.fromkeys(plan.faults, scenario.chance)
         self.network = Network(chances)
@@ -121,9 +126,14 @@ class Process:
         self.loop.crash()
         self._end()
 
+    def slot_timer(self, due: Callable[[], Any], ended: Callable[[], Any]) -> SlotTimer:
+        """Return what renews slots in simulated time, with pauses in some runs."""
+        return SlotTimer(self.loop, due, self.fleet.plan.part(f"renewals of {self.name}"))
+
     async def open(self, settings: Settings, *, first: bool = False) -> RateLimiter:
         """Return the limiter of this process; the first process creates the namespace."""
         client = Client(self.port, self.clock, self.random, settings, Parallel(), URL, Nonces(self.random))
+        client = replace(client, own_thread=self.slot_timer)
         store = NamespaceStore(client)
         namespace = await (store.register(NAMESPACE) if first else store.find(NAMESPACE))
         repository = Repository(client.scope(NAMESPACE, namespace.id), owns_table=False)
@@ -324,6 +334,9 @@ async def administer(process: Process) -> None:
     for _ in range(random.randint(1, 12)):
         await asyncio.sleep(fleet.scenario.seconds / 8 * random.random())
         limits = changed_limits(fleet.limits, random)
+        if SLOTS in fleet.plan.faults and not any(limit.hold_seconds for limit in limits):
+            # The limit was removed, and is added again.
+            limits = (*limits, *(limit for limit in fleet.scenario.limits if limit.hold_seconds))
         fleet.configure(limits)
         kind = random.randrange(6)
         owner = random.choice(owners)

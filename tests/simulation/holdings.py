@@ -14,6 +14,9 @@ Amounts = dict[str, int]
 
 _UNBOUNDED = 10**30
 
+SLOT_LIMIT = "slots"
+"""The limit of concurrent use is not counted here: ``slot_holders`` does that."""
+
 
 class Account:
     """One limit of one bucket, in millitokens: the table's total, and the bounds that it must stay in."""
@@ -50,26 +53,26 @@ class Holdings:
 
     def may_take(self, bucket: BucketId, amounts: Amounts) -> None:
         """Record that a user requests or settles these tokens: from now on they may be counted."""
-        for name, amount in amounts.items():
+        for name, amount in _counted(amounts):
             self._account(bucket, name).most += amount * 1000
 
     def did_take(self, bucket: BucketId, amounts: Amounts) -> None:
         """Record that a user was granted these tokens: they must have been counted."""
-        for name, amount in amounts.items():
+        for name, amount in _counted(amounts):
             account = self._account(bucket, name)
             account.least += amount * 1000
             self._check(bucket, name, account)
 
     def did_not_take(self, bucket: BucketId, amounts: Amounts) -> None:
         """Record that a user was refused these tokens, or that they were credited."""
-        for name, amount in amounts.items():
+        for name, amount in _counted(amounts):
             account = self._account(bucket, name)
             account.most -= amount * 1000
             self._check(bucket, name, account)
 
     def may_give_back(self, bucket: BucketId, amounts: Amounts) -> None:
         """Record that a user begins to return these tokens."""
-        for name, amount in amounts.items():
+        for name, amount in _counted(amounts):
             self._account(bucket, name).least -= amount * 1000
 
     def unsettled(self) -> Iterable[tuple[BucketId, str, Account]]:
@@ -90,3 +93,7 @@ class Holdings:
             raise Violation("uncounted", bucket, name, account.total, "counted, held at least", account.least)
         if account.total > account.most:
             raise Violation("overcounted", bucket, name, account.total, "counted, held at most", account.most)
+
+
+def _counted(amounts: Amounts) -> list[tuple[str, int]]:
+    return [(name, amount) for name, amount in amounts.items() if name != SLOT_LIMIT]

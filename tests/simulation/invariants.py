@@ -84,7 +84,8 @@ class Shard:
         names = sorted(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk"))
         if any(f"b_{name}_cp" not in item for name in names):
             raise Violation("limits", "a balance has no capacity:", item)
-        self.layouts = {name: StoredLimit(item, name, number) for name in names}
+        # Limits of concurrent use have invariants of their own, in ``slot_holders``.
+        self.layouts = {name: StoredLimit(item, name, number) for name in names if f"b_{name}_hs" not in item}
 
 
 class Bucket:
@@ -223,7 +224,7 @@ class Invariants:
         old, new, now_ms = shard.item, change.new, step.now_ms
         assert new is not None, "the caller has checked it"
         shard.item = new
-        if isinstance(change.operation, Update) and not change.operation.add.keys() <= old.keys():
+        if isinstance(change.operation, Update) and not _without_cohorts(change.operation.add) <= old.keys():
             raise Violation("limits", bucket.id, "got a balance of a limit that it lacks", step, old, new)
         for name, layout in shard.layouts.items():
             spent = new[layout.tc] - old[layout.tc]
@@ -406,6 +407,11 @@ class Invariants:
             limit = (name, layout.whole, layout.amount, layout.period)
             if not layout.dormant and self.known and limit not in self.known:
                 raise Violation("limits", bucket.id, "has a limit that was never configured:", limit)
+
+
+def _without_cohorts(names: Iterable[str]) -> set[str]:
+    """Return the attributes that are not slots in use, which a take adds to an item."""
+    return {name for name in names if not name.rpartition("_h")[2].isdigit()}
 
 
 def _rebased(name: str, moves: Sequence[ShardChange]) -> Iterable[int]:

@@ -56,13 +56,19 @@ CANCEL_SETTLING = "cancel-settling"
 DEFER = "defer"
 """Clients that put settlements off, and write them with their next takes."""
 
-_ADDED = frozenset((CANCEL_SETTLING, DEFER, *TREE_FAULTS))
+SLOTS = "slots"
+"""A limit of concurrent use beside the others. No seed draws it: ``with_slots`` adds it to a plan."""
+
+SLOT_LIMIT = "slots"
+"""The name of that limit."""
+
+_ADDED = frozenset((CANCEL_SETTLING, DEFER, SLOTS, *TREE_FAULTS))
 """Faults with random numbers of their own. Without them, a run is what it is for a plan that never had them."""
 
 FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER, *TREE_FAULTS)
 """Everything that can fail or change during a run."""
 
-HARMLESS = frozenset((DEFER, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
+HARMLESS = frozenset((DEFER, SLOTS, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
 """Faults that make no call fail."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -74,6 +80,8 @@ _PERIODS_S = (1, 1, 2, 5, 10, 60, 600)
 _LEAST_S, _MOST_S = 3.0, 900.0
 _SHORTENED, _SHORTENED_S = 0.05, 60.0
 """The share of runs that are short and have fast limits, and their maximum length in seconds."""
+_MOST_WITH_SLOTS = 400
+_LEAST_WITH_SLOTS_S = 45.0
 _LIGHT = 3
 """Runs with fewer faults than this are cheap, so they get more requests."""
 _REQUESTS_OF_TREES = 0.5
@@ -118,6 +126,8 @@ class Plan:
             words.append(f"--clients {self.clients}")
         if self.requests != whole.requests:
             words.append(f"--steps {self.requests}")
+        if SLOTS in self.faults:
+            words.append("--slots")
         gone = sorted(whole.faults - self.faults)
         if gone:
             words.append(f"--without {','.join(gone)}")
@@ -190,6 +200,12 @@ def plan_of(seed: int) -> Plan:
     return replace(plan, requests=requests, faults=plan.faults | added | trees)
 
 
+def with_slots(seed: int) -> Plan:
+    """Return the plan of a seed with a limit of concurrent use."""
+    plan = plan_of(seed)
+    return replace(plan, faults=plan.faults | {SLOTS}, requests=min(plan.requests, _MOST_WITH_SLOTS))
+
+
 def drawn_requests(seed: int) -> int:
     """Return the requests that the demand of a run is made for; a plan with fewer ends earlier."""
     return _drawn_plan(seed)[0].requests
@@ -254,7 +270,22 @@ def scenario_of(plan: Plan) -> Scenario:
         quiet_s=_quiet_s(seconds, fast, variety) if EXPIRY in plan.faults else (),
     )
     scenario = replace(scenario, habits=_habits(plan, fast))
-    return _with_tree(_crowded(scenario, plan) if plan.crowded else _shortened(scenario, plan), plan)
+    scenario = _with_tree(_crowded(scenario, plan) if plan.crowded else _shortened(scenario, plan), plan)
+    return _with_slots(scenario, plan) if SLOTS in plan.faults else scenario
+
+
+def _with_slots(scenario: Scenario, plan: Plan) -> Scenario:
+    """Return the scenario with a limit of concurrent use, and with leases that are often held for long."""
+    random = plan.part("slots")
+    limit = Limit.concurrent(SLOT_LIMIT, random.choice((1, 1, 2, 3, 5, 10)), hold_seconds=random.choice((5, 5, 6, 9)))
+    habits = replace(scenario.habits, long_leases=random.choice((0.1, 0.3, 0.6)))
+    return replace(
+        scenario,
+        limits=(*scenario.limits, limit),
+        amounts={**scenario.amounts, SLOT_LIMIT: 1},
+        seconds=max(_LEAST_WITH_SLOTS_S, min(scenario.seconds, 180.0)),
+        habits=habits,
+    )
 
 
 def _with_tree(scenario: Scenario, plan: Plan) -> Scenario:
@@ -342,6 +373,10 @@ def some_limit(name: str, random: Random) -> Limit:
 
 def changed_limits(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ...]:
     """Return limits that an administrator might set instead: larger, smaller, faster, slower, more or fewer."""
+    slots = tuple(limit for limit in limits if limit.hold_seconds)
+    if slots:
+        others = tuple(limit for limit in limits if not limit.hold_seconds)
+        return (*changed_limits(others, random), *_changed_slots(slots[0], random))
     kind = random.randrange(5)
     names = [limit.name for limit in limits]
     if kind == 0 and len(limits) > 1:
@@ -359,3 +394,15 @@ def changed_limits(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ..
     else:
         other = replace(found, refill_amount=max(1, found.refill_amount * random.choice((1, 4)) // 2))
     return (*limits[:place], other, *limits[place + 1 :])
+
+
+def _changed_slots(limit: Limit, random: Random) -> tuple[Limit, ...]:
+    """Return a limit of concurrent use with another capacity or hold, or none."""
+    drawn = random.random()
+    if drawn < 0.3:
+        return ()
+    if drawn < 0.6:
+        return (replace(limit, capacity=max(1, limit.capacity + random.choice((-2, -1, 1, 3)))),)
+    if drawn < 0.8:
+        return (replace(limit, hold_seconds=random.choice((5, 6, 9, 10))),)
+    return (limit,)

@@ -196,6 +196,10 @@ class Port:
         """Make a call that only asks for the time, on a new connection."""
         return await self.call(call, until_s, alone=True)
 
+    def for_thread(self) -> "Port":
+        """Return the port: renewals run in the loop of the process."""
+        return self
+
     async def close(self) -> None:
         """Do nothing: a port has nothing to close."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.simulation.holdings import Amounts, Holdings
 from tests.simulation.invariants import BucketId, Violation
 from tests.simulation.levels import ALSO
-from tests.simulation.plan import CANCEL_SETTLING
+from tests.simulation.plan import CANCEL_SETTLING, SLOT_LIMIT, SLOTS
 from zae_limiter import (
     Also,
     EntityBlockedError,
@@ -78,6 +78,8 @@ _LATE_S = 4.0
 """The most seconds that a cached fact may outlive its lifetime: the read took time, and may have lagged."""
 
 _ENDINGS = (RateLimitExceeded, RateLimiterUnavailable, ValidationError, EntityBlockedError, asyncio.CancelledError)
+_FAILING = (WorkFailedError, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable)
+"""What ends the work of a lease early."""
 
 
 class Requests:
@@ -95,6 +97,9 @@ class Requests:
         self._habits = fleet.scenario.habits
         self._blocks = limiter._client.choice(None) is OnUnavailable.BLOCK
         self._defers = limiter._client._scope.settings.settle_within_s > 0
+        # A lease that is never left renews its slots forever. Without slots, such a lease changes nothing.
+        blocks = (EntityBlockedError,) if SLOTS in fleet.plan.faults else ()
+        self._failing = (*_FAILING, *blocks)
         # The settlements that were put off: what is charged and credited, by bucket, and when they began.
         self._put_off: list[tuple[BucketId, Amounts, Amounts, int]] = []
         self._failures = self._port.failures
@@ -139,6 +144,7 @@ class Requests:
                     self._holdings.did_not_take(bucket, consume)
             raise
         tally["degraded" if lease.degraded else "granted"] += 1
+        self._note_slots(lease, begun.at_ms)
         self._check_grant(ask, begun, lease)
         for part, (first, consume) in zip(_parts(lease), ask.each, strict=True):
             self._granted(part, possible(first), consume, failures)
@@ -208,7 +214,7 @@ class Requests:
     def _is_bucket_short(self, part: AcquireRequest) -> bool:
         client, bucket = self._limiter._client, part.bucket
         view, terms = client.buckets.remembered(bucket), client.resolver.known_terms(bucket, part.own)
-        if view is None or terms is None:
+        if view is None or terms is None or view.layout.shared.slots:
             return False
         now = self._port.now()
         fresh = 0 <= now[1] - view.seen_ms < self._fleet.scenario.reject_s * 1000
@@ -229,12 +235,18 @@ class Requests:
             if failures == self._port.failures:
                 self._holdings.did_not_take(bucket, {name: one for name, one in amounts.items() if name not in names})
 
+    def _note_slots(self, lease: Lease, began_ms: int) -> None:
+        """Record the slots that a lease holds since a call that began at a time."""
+        for part in _parts(lease):
+            for bucket, hold in part._held_slots().items():
+                self._fleet.slots.open(bucket, hold, began_ms)
+
     async def _use(self, lease: Lease, held: Amounts) -> None:
         """Hold a lease for a while, perhaps change it, and close it with success or with an error."""
         pending: Amounts = {}
         try:
             await self._work(lease, held, pending)
-        except (WorkFailedError, asyncio.CancelledError, RateLimitExceeded, RateLimiterUnavailable) as error:
+        except self._failing as error:
             failure = error
             given = {name: -amount for name, amount in held.items()}
             # What was taken also is given back with it.
@@ -260,7 +272,7 @@ class Requests:
         if drawn < 0.7:
             return
         name = random.choice(list(held))
-        if drawn < 0.8:
+        if drawn < 0.8 and name != SLOT_LIMIT:
             most = max(1, self._fleet.scenario.amounts.get(name, 1))
             if random.random() < self._fleet.scenario.deep:
                 most = 8 * self._fleet.capacity(name)
@@ -279,7 +291,7 @@ class Requests:
         """Take more of a limit from every bucket of the lease."""
         more = {name: self._random.randint(1, max(1, held[name]))}
         ask = self._lease_buckets(lease)
-        failures, before = self._port.failures, _given(lease)
+        failures, before, began_ms = self._port.failures, _given(lease), self._fleet.server.now_ms()
         self._may_take(ask, more)
         try:
             await self._timed("consume", lambda: lease.consume(**more))
@@ -291,6 +303,7 @@ class Requests:
             if isinstance(error, ValidationError):
                 return
             raise
+        self._note_slots(lease, began_ms)
         if lease.degraded or lease._pending:
             # Allowed because the store is unavailable; it may be charged at the end of the lease. What some buckets
             # gave before may stay charged too, because their credits may have failed as well.

@@ -79,6 +79,7 @@ def simulate_seed(seed: int, plan: Plan | None = None, watch: Callable[[Fleet], 
         timeline.close()
         _LOG.disabled = False
     report.tally = fleet.tally
+    report.tally.update({"slots opened": fleet.slots.opened})
     for port in fleet.ports:
         report.tally.update(port.faults)
     report.tally.update(
@@ -97,6 +98,8 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
     server.watchers.append(fleet.invariants.step)
     server.watchers.append(fleet.hierarchy.watch)
     server.watchers.append(ClockFollowing().watch)
+    server.watchers.append(fleet.slots.step)
+    server.expiry_watchers.append(fleet.slots.expire)
     server.expiry_watchers.append(fleet.invariants.expire)
     if USAGE in plan.faults:
         server.watchers.append(fleet.stream.watch)
@@ -186,6 +189,7 @@ def _check_end(fleet: Fleet) -> None:
 
     In a run without faults, also check that almost no request failed as unavailable, however many came at once.
     """
+    fleet.slots.check_end()
     if USAGE in fleet.plan.faults:
         check_usage(fleet.stream, fleet.server.items())
     unavailable = fleet.tally["RateLimiterUnavailable"] + fleet.tally["degraded"]

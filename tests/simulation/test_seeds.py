@@ -30,6 +30,7 @@ FOUND = {
     "a request of no tokens on several shards": _run(7068, None, 119, ("stale",)),
     "a credit to a limit that a stale read lacked": _run(959, None, 17, ("crash",)),
     "a flood on a small bucket": _run(7817),
+    "a request of nothing to an ancestor of several shards": _run(3_000_015, None, 28, ("defer",)),
     "a late credit on several shards": _run(4572, None, 103),
     "a charge of a limit that the recreated bucket lacks": _run(7384),
     "a top-up that was in flight for a long time": _run(333),
@@ -41,6 +42,7 @@ FOUND = {
     ),
     "a debit charged again because a credit failed": _run(845, None, 59),
     "limits across resources that a cold client does not know": plan_of(244).reduced(None, 7),
+    "a crowd in which half the requests name an unknown limit": plan_of(2001022).reduced(2, 3135),
 }
 """Runs that once found a bug of the limiter or of a check, by what was wrong."""
 

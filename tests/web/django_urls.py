@@ -88,6 +88,13 @@ def file(request: HttpRequest) -> FileResponse:
     return FileResponse(io.BytesIO(b"file"), content_type="text/plain")
 
 
+def upload(request: HttpRequest) -> HttpResponse:
+    try:
+        return HttpResponse(str(len(request.body)))
+    finally:
+        request.lease.adjust(tpm=PER_CHUNK)
+
+
 def stream(request: HttpRequest) -> StreamingHttpResponse:
     count = int(request.GET.get("chunks", 10))
 
@@ -218,6 +225,7 @@ urlpatterns = [
     path("more", more),
     path("more-async", more_async),
     path("file", file),
+    path("upload", upload),
     path("stream", stream),
     path("stream-async", stream_async),
     path("stream-either", stream_either),

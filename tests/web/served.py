@@ -55,6 +55,8 @@ _variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defa
 limiter: RateLimiter
 calls: dict[str, "asyncio.Future[dict[str, Any]]"] = {}
 used: dict[str, int] = {}
+last_chunks: dict[str, asyncio.Event] = {}
+"""What the last chunk of a stream waits for, by the names of calls."""
 
 
 def the_limiter() -> RateLimiter:
@@ -83,7 +85,10 @@ def ask(headers: Any, resource: str | None = None) -> Ask | None:
 
 
 async def tokens(lease: Lease, kind: str, call: str) -> AsyncIterator[bytes]:
-    """Stream until the client is gone, or ten chunks; each chunk costs ten tokens."""
+    """Stream until the client is gone, or ten chunks; each chunk costs ten tokens.
+
+    The last chunk of ``short-held`` waits until ``/control/finish`` asks for it.
+    """
     made, by_chunk = 0, kind.endswith("by-chunk")
     if by_chunk:
         lease.adjust(tpm=-lease.consumed["tpm"])
@@ -93,6 +98,8 @@ async def tokens(lease: Lease, kind: str, call: str) -> AsyncIterator[bytes]:
             used[call] = made * CHUNK_TOKENS
             if by_chunk:
                 lease.adjust(tpm=CHUNK_TOKENS)
+            if kind == "short-held" and made == 10:
+                await last_chunks.setdefault(call, asyncio.Event()).wait()
             yield LARGE if kind.startswith("large") else b"data: token\n\n"
             await asyncio.sleep(0 if kind.startswith("large") else 0.001)
     finally:
@@ -349,6 +356,9 @@ async def control(scope: Any, receive: Any, send: Any) -> None:
             found: Any = await limiter.available(options["entity"], options["resource"])
         case "/control/resources":
             found = sorted({bucket.resource for bucket in await limiter.get_buckets(options["entity"])})
+        case "/control/finish":
+            last_chunks.setdefault(options["call"], asyncio.Event()).set()
+            found = None
         case _:
             found = await calls.setdefault(options["call"], asyncio.get_running_loop().create_future())
     body = orjson.dumps(found)

@@ -29,6 +29,14 @@ def fail() -> str:
     raise ZeroDivisionError
 
 
+@application.post("/upload")
+def upload() -> str:
+    try:
+        return str(len(request.get_data()))
+    finally:
+        g.lease.adjust(tpm=PER_CHUNK)
+
+
 @application.get("/stream")
 def stream() -> Response:
     lease, count = g.lease, request.args.get("chunks", 10, int)

@@ -28,6 +28,11 @@ def routed(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     if path == "/unknown":
         start_response("404 Not Found", TEXT)
         return [b"unknown"]
+    if path == "/upload":
+        try:
+            environ["wsgi.input"].read()
+        finally:
+            environ["zae_limiter.lease"].adjust(tpm=PER_CHUNK)
     start_response("200 OK", TEXT)
     return chunks(environ) if path == "/stream" else [b"1"]
 

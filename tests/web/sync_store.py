@@ -1,6 +1,8 @@
 """A limiter in memory whose clock stands still, and what the tests of sync adapters read from it and from headers."""
 
+import io
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tests.web.reported import check_headers, rate_limits
 from zae_limiter import Also, Limit, SyncRateLimiter, SyncRepository
@@ -39,6 +41,16 @@ class Store:
 
     def buckets(self, entity: str) -> list[str]:
         return buckets(self.repository, entity)
+
+
+class CutOff(io.RawIOBase):
+    """The body of a client that has disconnected."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        raise ConnectionResetError
 
 
 def also_of(user: str) -> list[Also] | None:

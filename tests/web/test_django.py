@@ -12,7 +12,7 @@ from django.urls import resolve
 
 from tests.web.django_ready import RULES
 from tests.web.django_urls import adjust
-from tests.web.sync_store import PER_CHUNK, TAKEN, Store, fields
+from tests.web.sync_store import PER_CHUNK, TAKEN, CutOff, Store, fields
 from zae_limiter import RateLimiter, Repository, ValidationError
 from zae_limiter.web import Ask
 from zae_limiter.web.django import RateLimitMiddleware
@@ -141,6 +141,16 @@ class TestLease:
         """Django answers 500."""
         assert 500 == get("/fail").status_code
         assert NOTHING == store.used("user-1", "fail")
+
+    def test_client_that_disconnects_while_it_sends_the_body_is_charged(self, store):
+        """The view fails, but not by a fault of its own."""
+        environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/upload", "CONTENT_LENGTH": "9", "wsgi.input": CutOff()}
+        setup_testing_defaults(environ)
+        body = WSGIHandler()(environ, lambda *_: None)
+        body.close()
+
+        assert 500 == body.status_code
+        assert {"rpm": 1, "tpm": 107} == store.used("user-1", "upload")
 
     def test_mistake_of_the_client_is_charged(self, store):
         """The view has done its work, although Django reports Http404 as an exception."""

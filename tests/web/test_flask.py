@@ -4,10 +4,10 @@ import io
 import math
 
 import pytest
-from flask import Blueprint, Flask, Response, abort, g, send_file, stream_with_context
+from flask import Blueprint, Flask, Response, abort, g, request, send_file, stream_with_context
 from werkzeug.test import TestResponse
 
-from tests.web.sync_store import TAKEN, Store, fields
+from tests.web.sync_store import TAKEN, CutOff, Store, fields
 from zae_limiter import EntityNotFoundError, RateLimitExceeded, ValidationError
 from zae_limiter.web import Ask
 from zae_limiter.web.flask import RateLimits
@@ -232,6 +232,21 @@ class TestLease:
 
         assert status == (0 if testing else 500)
         assert NOTHING == store.used("user-1", "fail")
+
+    def test_client_that_disconnects_while_it_sends_the_body_is_charged(self, app, store):
+        """Below gunicorn, Flask passes on the error of the connection, and answers 500."""
+
+        @app.post("/upload")
+        def upload() -> str:
+            return str(len(request.get_data()))
+
+        limited(app, store)
+        cut_off = {"CONTENT_LENGTH": "9", "wsgi.input": CutOff(), "wsgi.input_terminated": True}
+        answer = app.test_client().post("/upload", environ_overrides=cut_off)
+        answer.close()
+
+        assert 500 == answer.status_code
+        assert TAKEN == store.used("user-1", "upload")
 
     def test_mistake_of_the_client_is_charged(self, app, store):
         """The view has done its work."""

@@ -14,7 +14,7 @@ from zae_limiter.core.errors import RateLimitExceeded
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.names import MAX_AMOUNT
 from zae_limiter.core.status import LimitStatus
-from zae_limiter.web.ask import Ask
+from zae_limiter.web.ask import Ask, Dialect
 from zae_limiter.web.headers import (
     LARGEST_INTEGER,
     duration,
@@ -278,3 +278,52 @@ def test_duration_parses_to_the_same_time(milliseconds: int):
 def test_time_beyond_the_year_9999_is_its_last_second():
     """RFC 3339 has four digits for the year."""
     assert "9999-12-31T23:59:59Z" == rfc3339(10**20)
+
+
+SLOTS = Limit.concurrent("slots", 20)
+
+
+def slots(free: int, *, wait_s: float = 0.0) -> LimitStatus:
+    return LimitStatus("key-1", "gpt-4", "slots", SLOTS, free, 1, wait_s > 0, wait_s, exact=False, in_use=20 - free)
+
+
+class TestSlots:
+    @pytest.mark.parametrize(("free", "t"), [(20, None), (8, 1), (0, 1)])
+    def test_ietf_policy_of_slots_has_the_unit_of_concurrent_requests_and_no_window(self, free: int, t: int | None):
+        """Slots are returned at any time, so more are available within a second."""
+        headers = check_headers(limit_headers([slots(free, wait_s=0.0 if free else 44.0)], ["ietf"], None, NOW_S))
+
+        policy, state = (rate_limits(headers, name)["slots"] for name in ("ratelimit-policy", "ratelimit"))
+        assert (20, "concurrent-requests", free, t) == (policy["q"], policy["qu"], state["r"], state.get("t"))
+        assert "w" not in policy
+
+    @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+    def test_slots_are_reported_to_sdks_only_if_they_are_mapped(self, dialect: Dialect):
+        """No SDK knows concurrent use, so a role has to be chosen."""
+        assert [] == limit_headers([slots(8)], [dialect], None, NOW_S)
+
+        found = check_headers(limit_headers([slots(8)], [dialect], {"slots": "requests"}, NOW_S))
+        assert {"20", "8"} < set(found.values())
+        full = check_headers(limit_headers([slots(20)], [dialect], {"slots": "requests"}, NOW_S))
+        assert found.keys() == full.keys()
+
+    def test_reset_of_mapped_slots_is_one_second(self):
+        """That is when a client should look again."""
+        for free, reset in ((8, "1s"), (20, "0s")):
+            found = dict(limit_headers([slots(free)], ["openai"], {"slots": "requests"}, NOW_S))
+            assert reset == found["x-ratelimit-reset-requests"]
+
+    def test_retry_after_of_slots_is_at_most_a_second(self):
+        """The exact wait holds only if nothing is returned or renewed."""
+        assert [("Retry-After", "1"), ("retry-after-ms", "1000")] == retry_headers(
+            RateLimitExceeded([slots(0, wait_s=44.0)])
+        )
+        assert ("retry-after-ms", "250") in retry_headers(RateLimitExceeded([slots(0, wait_s=0.25)]))
+
+    def test_retry_after_of_slots_and_tokens_is_that_of_the_tokens(self):
+        """A rate limit does not refill earlier because a slot is returned."""
+        rpm = status(Limit.per_minute("rpm", 10), 0, wait_s=4.5)
+
+        assert [("Retry-After", "5"), ("retry-after-ms", "4500")] == retry_headers(
+            RateLimitExceeded([slots(0, wait_s=44.0), rpm])
+        )

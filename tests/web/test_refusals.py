@@ -46,7 +46,24 @@ def answered(error: BaseException, ask: Ask | None = None) -> tuple[Refusal, dic
     return refusal, headers, body
 
 
+SLOTS = Limit.concurrent("slots", 20)
+NONE_FREE = LimitStatus("key-1", "gpt-4", "slots", SLOTS, 0, 1, True, 44.0, exact=False, in_use=20)
+
+
 class TestRejection:
+    def test_rejection_for_lack_of_slots_says_how_many_are_in_use(self):
+        """It is retried after a second, although the hold lasts longer."""
+        refusal, headers, body = answered(RateLimitExceeded([NONE_FREE, PASSED]))
+
+        slots, tpm = body["limits"]
+        assert ("1", "1000", 1.0) == (headers["retry-after"], headers["retry-after-ms"], body["retry_after_seconds"])
+        assert (20, 60, False, 44.0) == tuple(
+            slots[name] for name in ("in_use", "hold_seconds", "exact", "retry_after_seconds")
+        )
+        assert not {"in_use", "hold_seconds", "exact"} & tpm.keys()
+        assert "Limit 'slots': 0 available and 20 in use, 1 requested. Retry after 1.000 s." == body["detail"]
+        assert 429 == refusal.status
+
     def test_exceeded_limit_is_answered_with_429_and_the_problem_type_of_the_draft(self):
         """``violated-policies`` has the names of the policies that lack tokens."""
         refusal, _, body = answered(RateLimitExceeded([SHORT, PASSED]))
@@ -55,6 +72,14 @@ class TestRejection:
         assert refusal.status_line == "429 Too Many Requests"
         assert body["type"] == "https://iana.org/assignments/http-problem-types#quota-exceeded"
         assert body["violated-policies"] == ["rpm"]
+
+    def test_rejection_behind_requests_that_wait_says_so(self):
+        """No token is missing, but others wait for them before; the wait is the estimate."""
+        error = RateLimitExceeded((PASSED,)).after_wait(0.0, 3, 2.5)
+        refusal, headers, body = answered(error)
+
+        assert (429, "3", "2500") == (refusal.status, headers["retry-after"], headers["retry-after-ms"])
+        assert "Other requests wait for the same tokens. Retry after 2.500 s." == body["detail"]
 
     def test_body_of_a_rejection_has_every_limit(self):
         """Also those that had enough."""

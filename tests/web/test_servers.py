@@ -211,11 +211,13 @@ class TestStarlette:
     async def test_reader_that_is_slow_gets_everything_and_is_charged_once(self, server: Server, entity: str):
         """The lease is held until the last byte was sent."""
         async with server.connection() as connection:
-            await begin(connection, "/starlette/stream/short", entity, 1)
-            assert {"rpm": 4, "tpm": 500} == await server.left(entity, "stream/:kind")
-            for _ in range(9):
+            await begin(connection, "/starlette/stream/short-held", entity, 1)
+            for _ in range(8):
                 await asyncio.sleep(0.01)
                 assert isinstance(await connection.event(), h11.Data)
+            assert {"rpm": 4, "tpm": 500} == await server.left(entity, "stream/:kind")
+            await server.get(f"/control/finish?call={entity}")
+            assert isinstance(await connection.event(), h11.Data)
         await server.ended(entity)
 
         assert {"rpm": 4, "tpm": 900} == await server.left(entity, "stream/:kind")

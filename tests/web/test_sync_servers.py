@@ -53,14 +53,18 @@ class Service(NamedTuple):
         connection.close()
         return answer, body
 
-    def connected(self, path: str, user: str) -> socket.socket:
+    def connected(self, path: str, user: str, method: str = "GET", header: str = "Accept: */*") -> socket.socket:
         """Return a connection on which a request was sent."""
         client = socket.socket()
         # A small window, so that the server has to wait for a client that does not read.
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
         client.settimeout(PATIENCE_S)
         client.connect(("127.0.0.1", self.port))
-        client.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\nx-user: {user}\r\nConnection: close\r\n\r\n".encode())
+        client.sendall(
+            "\r\n".join(
+                [f"{method} {path} HTTP/1.1", "Host: test", f"x-user: {user}", "Connection: close", header, "", ""]
+            ).encode()
+        )
         return client
 
     def settled(self, user: str, resource: str, expected: Callable[[dict[str, int]], bool]) -> dict[str, int]:
@@ -70,6 +74,12 @@ class Service(NamedTuple):
             assert time.monotonic() < patience, f"{user} has used {found} of {resource}"
             time.sleep(0.02)
         return found
+
+
+def cut_off(client: socket.socket) -> None:
+    """Reset a connection, as a process that is killed does."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
 
 
 def command(framework: str, worker: str) -> list[str]:
@@ -177,14 +187,26 @@ def test_client_that_disconnects_in_mid_stream_is_charged_for_what_was_used(serv
     chunks = 4000
     client = service.connected(f"/{service.stream}?chunks={chunks}", "leaver")
     client.recv(1000)
-    # Closing resets the connection, as a process that is killed does.
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
+    cut_off(client)
 
     found = service.settled("leaver", service.stream, lambda found: found["tpm"] not in (0, TAKEN["tpm"]))
     assert 1 == found["rpm"]
     assert 0 == found["tpm"] % PER_CHUNK
     assert 0 < found["tpm"] < chunks * PER_CHUNK
+
+
+def test_client_that_disconnects_while_it_sends_the_body_is_charged(service):
+    """The handler fails, but not by a fault of its own. Otherwise half a body would buy work for nothing."""
+    if service.stream == "stream-async":
+        pytest.skip("Django reads the body before it takes anything")
+    client = service.connected("/upload", "uploader", "POST", "Content-Length: 1000")
+    client.sendall(b"half")
+    # The server has taken, and waits for the rest.
+    service.settled("uploader", "upload", lambda found: found == TAKEN)
+    cut_off(client)
+
+    found = service.settled("uploader", "upload", lambda found: found != TAKEN)
+    assert {"rpm": 1, "tpm": TAKEN["tpm"] + PER_CHUNK} == found
 
 
 def test_slow_reader_holds_its_lease_until_the_last_byte(service):

@@ -18,7 +18,7 @@ class BotocoreTransport:
 
     def __init__(self, account: Account, clock: Clock, server: ServerClock) -> None:
         self._account = account
-        self._client = account.carrier()
+        self._client = account.botocore_client()
         self._monotonic_s = clock.monotonic_s
         self._server = server
         self._numbers = count(1)
@@ -42,7 +42,7 @@ class BotocoreTransport:
 
     async def call_alone(self, call: DynamoDbCall, until_s: float) -> HttpResponse | Unavailable:
         """Send one request, once, with a new botocore client, which opens a new connection."""
-        client = await runtime.in_thread(self._account.new_carrier)
+        client = await runtime.in_thread(self._account.new_botocore_client)
         try:
             return await self._call(client, next(self._numbers), call, until_s)
         finally:

@@ -194,16 +194,21 @@ class LateRateLimiter(RateLimiter):
         durable: Any = False,
         also: Any = None,
         on_lost: Any = None,
+        max_wait: Any = None,
+        priority: Any = 0,
     ) -> Lease:
         """Return a lease as ``RateLimiter.acquire`` does; entering the lease opens the repository first.
 
         Raises:
-            ValidationError: There are requests in ``also``, and the repository is not open yet.
+            ValidationError: There are requests in ``also``, or there is a ``max_wait``, and the repository is not open
+                yet.
         """
         if hasattr(self, "_client"):
-            return super().acquire(
-                entity_id, resource, consume, limits, on_unavailable, on_error, durable, also, on_lost
-            )
+            options = on_unavailable, on_error, durable, also, on_lost, max_wait, priority
+            return super().acquire(entity_id, resource, consume, limits, *options)
+        if max_wait is not None:
+            reason = "needs an open repository: use Repository.open or Repository.connect"
+            raise ValidationError("max_wait", max_wait, reason)
         if also:
             raise ValidationError("also", also, "needs an open repository: use Repository.open or Repository.connect")
         lease = LateLease(self, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)

@@ -93,11 +93,11 @@ class Account:
     def __repr__(self) -> str:
         return f"Account({self._place!r})"
 
-    def carrier(self) -> BotocoreClient:
+    def botocore_client(self) -> BotocoreClient:
         """Return the client for all calls if ``reason_to_carry`` is not None."""
         return BotocoreClient(self.client)
 
-    def new_carrier(self) -> BotocoreClient:
+    def new_botocore_client(self) -> BotocoreClient:
         """Return such a client with its own connections."""
         return BotocoreClient(self._make_client(None))
 
@@ -221,12 +221,12 @@ class Account:
 
     def _find_endpoint(self, client: Any) -> Endpoint:
         """Let botocore prepare a call, and return its URL, region and service."""
-        rehearsed = probe_endpoint(client, self._place.table)
-        parts = urlsplit(rehearsed.url)
+        probed = probe_endpoint(client, self._place.table)
+        parts = urlsplit(probed.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("the endpoint must be an http:// or https:// URL")
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return Endpoint(parts.scheme, parts.hostname, port, parts.path or "/", rehearsed.region, rehearsed.service)
+        return Endpoint(parts.scheme, parts.hostname, port, parts.path or "/", probed.region, probed.service)
 
     def _unusable(self, reason: str) -> StorageError:
         return StorageError(f"dynamodb://{self._place.table}", reason)

@@ -5,9 +5,9 @@ buckets (limits, terms, layouts) is one object, so that the garbage collector vi
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zae_limiter.core.config import Links, Resolution
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -16,6 +16,9 @@ from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import NO_LIMITS, EffectiveLimits, View
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BucketView
+
+if TYPE_CHECKING:
+    from zae_limiter.caches.waiting import WaitingQueues
 
 BucketId = tuple[str, str]
 """Entity and resource."""
@@ -256,7 +259,35 @@ class NamespaceCaches:
         self.kinds: frozenset[str] = frozenset()
         self.hits = 0
         self.misses = 0
+        self.waiting: WaitingQueues | None = None
+        """The queues of requests that wait, None before the first of them."""
         renew_in_copies(self)
+
+    def queues(self, monotonic_s: Callable[[], float], deadline_s: float) -> "WaitingQueues":
+        """Return the queues of requests that wait."""
+        if self.waiting is None:
+            # Imported here, because most limiters let no request wait.
+            from zae_limiter.caches.waiting import WaitingQueues
+
+            with self._mutex:
+                if self.waiting is None:
+                    self.waiting = WaitingQueues(monotonic_s, deadline_s)
+        return self.waiting
+
+    def note_change(self, bucket: BucketId) -> None:
+        """Let a request that waits for a bucket ask again, because its tokens or its limits have changed."""
+        if self.waiting is not None:
+            self.waiting.changed(bucket)
+
+    def _note_change_of_all(self) -> None:
+        if self.waiting is not None:
+            self.waiting.changed_all()
+
+    def close(self) -> None:
+        """Forget everything, and let no request wait any more, because the table is closed."""
+        self.forget()
+        if self.waiting is not None:
+            self.waiting.close()
 
     def renew(self, *, restored: bool) -> None:
         """Drop what is in flight, in a copy of the process, because the original gets the answers.
@@ -288,10 +319,12 @@ class NamespaceCaches:
     def keep_limits(self, bucket: BucketId, limits: KnownLimits | None) -> None:
         """Keep limits in force. Links that were made for other limits become invalid."""
         known = self.of(bucket)
-        if known.limits is not limits:
+        before, known.limits = known.limits, limits
+        if before is not limits:
             # An acquire checks its amounts by the first link, before it finds that the limits have changed.
             known.chain = None
-        known.limits = limits
+            if before is not None and limits is not None and before.terms is not limits.terms:
+                self.note_change(bucket)
 
     def keep_view(self, bucket: BucketId, view: BucketView | None, shard: int = 0) -> None:
         """Keep a shard of a bucket as it was seen, None if it is absent."""
@@ -323,6 +356,7 @@ class NamespaceCaches:
         self.active_until_ms = 0
         for known in list(self.buckets.values()):
             known.limits = None
+        self._note_change_of_all()
 
     def forget_limits_of(self, entity_id: str) -> None:
         """Drop the limits of one entity: they are read again when they are next needed."""
@@ -330,6 +364,7 @@ class NamespaceCaches:
             known = self.buckets.get((entity_id, resource))
             if known is not None:
                 known.limits = None
+        self._note_change_of_all()
 
     def remember_chain(self, buckets: Sequence[tuple[BucketId, KnownLimits]]) -> None:
         """Remember the buckets of an acquire, and the limits by which they were found.

@@ -182,8 +182,9 @@ class HeldBucket(NamedTuple):
         mine = [(name, amount * 1000) for name, amount in changes.items() if amount and name in self.names]
         if not mine:
             return None
-        debits = tuple((name, milli) for name, milli in mine if milli > 0)
-        credits = tuple((name, -milli) for name, milli in mine if milli < 0)
+        # Lists first: a generator costs more than its items here.
+        debits = tuple([(name, milli) for name, milli in mine if milli > 0])
+        credits = tuple([(name, -milli) for name, milli in mine if milli < 0])
         return Settlement(debits, credits, self.admitted.birth)
 
 

@@ -35,6 +35,7 @@ class SlotHold:
         "is_final",
         "is_lost",
         "jitter",
+        "limits",
         "on_lost",
         "owed",
         "renewals",
@@ -53,12 +54,13 @@ class SlotHold:
     ) -> None:
         self.bucket = bucket
         self.terms = admitted.terms
+        self.limits = {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
         self.birth = admitted.birth
         self.claims: Sequence[Claim] = admitted.claims
         self.since_ms = since_ms
         self.jitter = jitter
         self.on_lost = on_lost
-        self.owed: dict[str, int] = {}
+        self.owed: dict[str, int] | None = None
         self.renewals = 0
         self.retry_ms = 0
         self.is_final = False
@@ -72,11 +74,14 @@ class SlotHold:
     @property
     def earliest_ms(self) -> int:
         """The earliest time at which the slots are renewed."""
-        return self.since_ms + min([self.hold_ms(claim.name) for claim in self.claims], default=0) // 2
+        claims = self.claims
+        if len(claims) == 1:
+            return self.since_ms + self.hold_ms(claims[0].name) // 2
+        return self.since_ms + min([self.hold_ms(claim.name) for claim in claims], default=0) // 2
 
     def hold_ms(self, name: str) -> int:
         """Return how many milliseconds slots of a limit are held without a renewal."""
-        return self.terms.limits[self.terms.positions[name]].hold_seconds * 1000
+        return self.limits[name].hold_seconds * 1000
 
     def due_ms(self) -> int | None:
         """Return when the slots are renewed: between two thirds and one third of the hold before their end.
@@ -127,18 +132,19 @@ class SlotHolds:
             self._holds[id(hold)] = ref(hold)
         return hold
 
-    def add(self, hold: SlotHold, claims: Sequence[Claim]) -> None:
-        """Add slots that a lease has taken since."""
+    def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
+        """Add slots that a lease has taken since, perhaps of limits that the bucket did not have before."""
         with self._mutex:
-            hold.claims = (*hold.claims, *claims)
+            hold.limits |= {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
+            hold.claims = (*hold.claims, *admitted.claims)
             self._holds[id(hold)] = ref(hold)
 
     def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> list[Claim]:
         """Remove slots that are returned now. If they are being renewed, the renewal returns them."""
         with self._mutex:
             if hold.renewals:
-                for name, amount in amounts.items():
-                    hold.owed[name] = hold.owed.get(name, 0) + amount
+                owed = hold.owed or {}
+                hold.owed = {**owed, **{name: owed.get(name, 0) + amount for name, amount in amounts.items()}}
                 return []
             gone, hold.claims = taken_from(hold.claims, amounts)
             self._drop_if_empty(hold)
@@ -211,7 +217,7 @@ class SlotHolds:
                 hold.renewals -= 1
                 if hold.owed and not hold.renewals:
                     gone, hold.claims = taken_from(hold.claims, hold.owed)
-                    hold.owed = {}
+                    hold.owed = None
                     returned.append((hold, gone))
                 self._drop_if_empty(hold)
         return returned
@@ -263,8 +269,7 @@ def _group(key: tuple[BucketId, int | None, int], holds: Sequence[SlotHold], lat
     sums: dict[tuple[str, int, int], int] = {}
     for hold in holds:
         for claim in hold.claims:
-            limit = hold.terms.limits[hold.terms.positions[claim.name]]
-            later_s = cohort_end_s(limit, late_ms)
+            later_s = cohort_end_s(hold.limits[claim.name], late_ms)
             if claim.shard == shard and claim.end_s < later_s:
                 moving = (claim.name, claim.end_s, later_s)
                 sums[moving] = sums.get(moving, 0) + claim.milli

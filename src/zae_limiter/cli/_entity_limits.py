@@ -5,6 +5,7 @@ from shlex import quote
 
 import click
 
+from zae_limiter.bucket import calculate_available
 from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._dropping import confirm_dropped, of_entity
 from zae_limiter.cli._help import examples, help_of, json_shape
@@ -22,6 +23,7 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._resource_options import resource_argument, resource_option
 from zae_limiter.cli._store import opened
+from zae_limiter.clock import SystemClock
 from zae_limiter.core.config import ResolvedLimits
 from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
@@ -48,7 +50,8 @@ RESOLVED = json_shape(
 DELETED = json_shape("{entity_id, resource, deleted: whether limits existed}")
 BUCKETS_SHAPE = json_shape(
     "[{entity_id, resource, limit_name, tokens_milli, last_refill_ms,",
-    "  capacity_milli, refill_amount_milli, refill_period_ms, total_consumed_milli}]",
+    "  capacity_milli, refill_amount_milli, refill_period_ms, total_consumed_milli}],",
+    " and {hold_seconds, cohorts: [[end in seconds, millislots]], in_use} of slots",
 )
 BUCKET_COLUMNS = [
     Column("resource"),
@@ -188,14 +191,17 @@ def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) ->
 def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreChoice) -> None:
     """Show the buckets of an entity as they are stored: the tokens are those of the last refill.
 
+    Slots of limits of concurrent use are those in use and free now.
+
     To see the tokens that are left now, use: zae-limiter available.
     """
     with opened(store) as limiter:
         found = limiter.get_buckets(entity_id, resource)
+    now_ms = SystemClock().now_ms()
     if as_json:
-        print_json([asdict(one) for one in found])
+        print_json([bucket_facts(one, now_ms) for one in found])
     elif found:
-        print_grid(Grid(BUCKET_COLUMNS, [bucket_row(one) for one in found]))
+        print_grid(Grid(BUCKET_COLUMNS, [bucket_row(one, now_ms) for one in found]))
     else:
         shown = "gpt-4" if resource in (None, ALL_RESOURCES) else resource
         take = calling(f"acquire {quote(entity_id)} {quote(shown)} -c rpm:1")
@@ -243,11 +249,23 @@ def whose(entity_id: str, resource: str) -> str:
     return f"entity {entity_id} and " + ("all resources" if resource == DEFAULT_RESOURCE else f"resource {resource}")
 
 
-def bucket_row(state: BucketState) -> Sequence[str]:
-    """Return a limit of a bucket as a row."""
-    refill = describe_rate(state.refill_amount_milli // 1000, state.refill_period_ms // 1000)
-    numbers = (str(state.tokens), str(state.capacity), refill, str(state.total_consumed_milli // 1000))
-    return (state.resource, state.limit_name, *numbers)
+def bucket_row(state: BucketState, now_ms: int) -> Sequence[str]:
+    """Return a limit of a bucket as a row; slots are those that are free and in use at ``now_ms``."""
+    tokens, consumed = state.tokens, str(state.total_consumed_milli // 1000)
+    if state.hold_seconds:
+        tokens = calculate_available(state, now_ms)
+        refill = f"{state.in_use(now_ms)} of {state.capacity} in use, {tokens} free"
+    else:
+        refill = describe_rate(state.refill_amount_milli // 1000, state.refill_period_ms // 1000)
+    return (state.resource, state.limit_name, str(tokens), str(state.capacity), refill, consumed)
+
+
+def bucket_facts(state: BucketState, now_ms: int) -> dict[str, object]:
+    """Return a limit of a bucket ready for JSON; only slots have a hold, cohorts and a number in use."""
+    facts = asdict(state)
+    if state.hold_seconds:
+        return facts | {"in_use": state.in_use(now_ms)}
+    return {name: value for name, value in facts.items() if name not in ("hold_seconds", "cohorts")}
 
 
 COMMANDS = (set_limits, get_limits, delete_limits, list_resources, resolve, buckets)

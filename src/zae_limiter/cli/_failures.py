@@ -29,6 +29,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
+from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.version_errors import KindNotAllowedError, VersionError
 
 FAILED = 1
@@ -190,10 +191,18 @@ def exceeded_line(error: RateLimitExceeded) -> str:
     """
     short = [
         f"{status.limit_name} of {bucket_words(status.entity_id, status.resource)}: "
-        f"{status.available} of {status.limit.capacity} available, {status.requested} requested"
+        f"{left_words(status)}, {status.requested} requested"
         for status in error.violations
     ]
-    return f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.retry_after_seconds)}"
+    line = f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.next_try_seconds)}"
+    return line if error.exact else f"{line}, as slots are returned at any time"
+
+
+def left_words(status: LimitStatus) -> str:
+    """Describe what is left of a limit: ``0 of 100 available``, or of slots ``12 of 20 in use, 8 free``."""
+    if status.in_use is None:
+        return f"{status.available} of {status.limit.capacity} available"
+    return f"{status.in_use} of {status.limit.capacity} in use, {status.available} free"
 
 
 def never_line(error: AmountExceedsCapacityError) -> str:

@@ -6,7 +6,15 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, NUMBER_HELP, parse_amount, parse_amounts, parse_limit
+from zae_limiter.cli._limit_syntax import (
+    AMOUNT_FORM,
+    LIMIT_FORM,
+    NUMBER_HELP,
+    SLOTS_HELP,
+    parse_amount,
+    parse_amounts,
+    parse_limit,
+)
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.cascade import Also
@@ -47,22 +55,22 @@ class LimitOptions:
     limits: list[Limit] | None
 
 
-def asking_arguments(command: Command) -> Command:
-    """Add ``ENTITY RESOURCE`` and ``-l``; the command takes them as ``asking``."""
+def limit_arguments(command: Command) -> Command:
+    """Add ``ENTITY RESOURCE`` and ``-l``; the command takes them as ``options``."""
 
     @click.argument("entity_id", metavar="ENTITY")
     @click.argument("resource", metavar="RESOURCE")
     @limits_option("Limits to use instead of the stored ones.", required=False)
     @wraps(command)
-    def with_asking(*, entity_id: str, resource: str, limits: tuple[Limit, ...], **others: Any) -> None:
-        command(asking=LimitOptions(entity_id, resource, list(limits) or None), **others)
+    def with_options(*, entity_id: str, resource: str, limits: tuple[Limit, ...], **others: Any) -> None:
+        command(options=LimitOptions(entity_id, resource, list(limits) or None), **others)
 
-    return with_asking
+    return with_options
 
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:
     """Add ``-l``, which may be repeated; the command takes it as ``limits``."""
-    help_text = f"{purpose} The period is s, min (the default), h or d. {NUMBER_HELP} Repeatable."
+    help_text = f"{purpose} The period is s, min (the default), h or d. {SLOTS_HELP} {NUMBER_HELP} Repeatable."
     read = reading_each(parse_limit)
     return click.option(
         "--limit", "-l", "limits", callback=read, metavar=LIMIT_FORM, multiple=True, required=required, help=help_text

@@ -42,7 +42,7 @@ def opened(store: StoreChoice, deadline_s: float = PATIENT_S, *, create: bool = 
 
     _be_quiet()
     url = _ready_url(store.target, create)
-    with asking(store.target), SyncRepository.open(url, namespace=store.namespace, deadline_s=deadline_s) as repo:
+    with status_line(store.target), SyncRepository.open(url, namespace=store.namespace, deadline_s=deadline_s) as repo:
         yield SyncRateLimiter(repo)
 
 
@@ -66,7 +66,7 @@ def opened_registry(target: Target, *, create: bool = False) -> "Iterator[SyncRe
     _be_quiet()
     url = _ready_url(target, create)
     opening = Opening(located(url), make_settings(deadline_s=PATIENT_S), SystemClock(), Random())
-    with asking(target):
+    with status_line(target):
         client = open_client(opening, Parallel("auto"))
         with closing(client.table):
             with suppress(NamespaceNotFoundError):
@@ -75,7 +75,7 @@ def opened_registry(target: Target, *, create: bool = False) -> "Iterator[SyncRe
             yield SyncRepository(client.under(record).scope(RESERVED_NAMESPACE, RESERVED_NAMESPACE))
 
 
-def asking(target: Target) -> AbstractContextManager[object]:
+def status_line(target: Target) -> AbstractContextManager[object]:
     """Show a status line while a limiter on AWS is called; files answer immediately."""
     return nullcontext() if target.place is None else working(f"Calling {target.place.name}")
 

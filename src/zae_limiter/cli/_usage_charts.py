@@ -54,10 +54,7 @@ def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
 def _limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
     states = limiter.get_buckets(entity_id, resource)
     if states:
-        return [
-            Limit(one.limit_name, one.capacity, one.refill_amount_milli // 1000, one.refill_period_ms // 1000)
-            for one in states
-        ]
+        return [one.limit for one in states]
     return limiter.resolve_limits(entity_id, resource).limits or []
 
 

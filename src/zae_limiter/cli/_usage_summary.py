@@ -12,13 +12,12 @@ from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.usage import summarize
 from zae_limiter.visualization.summary import sums_as_csv, sums_of
 
-COLUMNS = [Column("limit"), Column("total", True), Column("mean", True)]
-
 
 def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print sums and means, and what they cover."""
     for sums in sums_of(found.snapshots):
-        print_grid(Grid(COLUMNS, sums.rows))
+        columns = [Column(title, place > 0) for place, title in enumerate(sums.titles)]
+        print_grid(Grid(columns, sums.rows))
         print_note(sums.of_what)
 
 

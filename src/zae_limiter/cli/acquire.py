@@ -1,7 +1,9 @@
 """Define ``zae-limiter acquire``: take tokens from the shell."""
 
 import math
-import time
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -9,7 +11,7 @@ import click
 from zae_limiter.cli._failures import blocked_line, exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
 from zae_limiter.cli._limit_syntax import gather_amounts
-from zae_limiter.cli._options import LimitOptions, also_option, asking_arguments, consume_option, json_option
+from zae_limiter.cli._options import LimitOptions, also_option, consume_option, json_option, limit_arguments
 from zae_limiter.cli._output import (
     Column,
     Grid,
@@ -29,6 +31,7 @@ from zae_limiter.core.lazy_dataclass import asdict, dataclass
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.lease import SyncLease
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
+    from zae_limiter.core.waiting import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +52,24 @@ class TakenLimits:
 
 @dataclass(frozen=True, slots=True)
 class TakenTokens:
-    """What an acquire took, for its own request and for those of ``--also``."""
+    """What an acquire took, for its own request and for those of ``--also``; ``slots`` are limits of concurrent use."""
 
     own: TakenLimits
     also: list[TakenLimits]
     degraded: bool
+    slots: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireOptions:
     """What to take, and what else in the same acquire."""
 
-    asking: LimitOptions
+    options: LimitOptions
     consume: dict[str, int]
     also: tuple[Also, ...]
 
 
+FIRST_LOOK_S = 0.01
 UPDATE_S = 0.2
 """The status line of a wait is updated after this many seconds."""
 
@@ -99,17 +104,18 @@ SHAPE = json_shape(
     " also: [{entity_id, resource, consumed, available}]}",
     "{acquired: false, error, message, retry_after_seconds, retry_after_ms,",
     " never: whether no wait helps, limits: [LIMIT],",
-    " buckets: [{entity_id, resource, limits: [LIMIT]}]}",
+    " buckets: [{entity_id, resource, limits: [LIMIT]}],",
+    " with --wait also waited, position, estimate}",
     "{acquired: false, error, message, entity_id, resource, reason, until}",
     " if an entity is blocked; resource is null for all",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
-    " retry_after_seconds}",
+    " retry_after_seconds}, and {hold_seconds, in_use, exact: false} of slots",
 )
 
 
 @click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
-@asking_arguments
+@limit_arguments
 @consume_option
 @also_option
 @click.option(
@@ -123,15 +129,18 @@ SHAPE = json_shape(
 @json_option
 @store_options
 def acquire(
-    asking: LimitOptions,
+    options: LimitOptions,
     amounts: tuple[tuple[str, int], ...],
     also: tuple[Also, ...],
     wait_s: float,
     as_json: bool,
     store: StoreChoice,
 ) -> None:
-    """Take tokens of one or several limits: all of them, or none."""
-    request = AcquireOptions(asking, gather_amounts(amounts), also)
+    """Take tokens of one or several limits: all of them, or none.
+
+    Slots of a limit of concurrent use are returned when the command ends: it cannot hold them.
+    """
+    request = AcquireOptions(options, gather_amounts(amounts), also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
             taken = take(limiter, request, wait_s)
@@ -155,45 +164,64 @@ def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> 
     Raises:
         RateLimitExceeded: There are too few tokens, and there will be too few in time.
     """
-    until_s = time.monotonic() + wait_s
-    is_told = False
-    while True:
-        try:
-            asking, also = request.asking, request.also
-            with limiter.acquire(asking.entity_id, asking.resource, request.consume, asking.limits, also=also) as lease:
-                # Read before the lease ends: if this fails, the tokens are given back.
-                return taken_of(limiter, request, lease)
-        except RateLimitExceeded as error:
-            if error.never or not time.monotonic() + error.retry_after_seconds <= until_s:
-                raise
-            if not (is_told or has_status_line()):
-                print_note(f"Waiting {in_seconds(error.retry_after_seconds)} for the tokens ...")
-                is_told = True
-            wait_for(error.retry_after_seconds)
+    options, also = request.options, request.also
+    max_wait = wait_s if wait_s > 0 else None
+    lease = limiter.acquire(
+        options.entity_id, options.resource, request.consume, options.limits, also=also, max_wait=max_wait
+    )
+    with ExitStack() as stack:
+        with shown_wait(lease) if max_wait else nullcontext():
+            stack.enter_context(lease)
+        # Read before the lease ends: if this fails, the tokens are given back.
+        return taken_of(limiter, request, lease)
 
 
 def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLease") -> TakenTokens:
     """Return what a lease took for each request, and what is left now."""
     others = [LimitOptions(one.entity_id, one.resource, None) for one in request.also]
     found = []
-    for asking, part in zip([request.asking, *others], [lease, *lease.also], strict=True):
-        left = {} if lease.degraded else limiter.available(asking.entity_id, asking.resource, asking.limits)
-        found.append(TakenLimits(asking.entity_id, asking.resource, part.consumed, left))
-    return TakenTokens(found[0], found[1:], lease.degraded)
+    for options, part in zip([request.options, *others], [lease, *lease.also], strict=True):
+        left = {} if lease.degraded else limiter.available(options.entity_id, options.resource, options.limits)
+        found.append(TakenLimits(options.entity_id, options.resource, part.consumed, left))
+    names = {limit.name for part in (lease, *lease.also) for limit in part.limits if limit.is_concurrent}
+    slots = sorted(name for name in names if any(name in part.consumed for part in found))
+    return TakenTokens(found[0], found[1:], lease.degraded, slots)
 
 
-def wait_for(seconds: float) -> None:
-    """Wait, and show the seconds left in a terminal."""
-    until_s = time.monotonic() + seconds
-    with working(waiting_text(seconds)) as say:
-        while (left_s := until_s - time.monotonic()) > 0:
-            say(waiting_text(left_s))
-            time.sleep(min(left_s, UPDATE_S))
+@contextmanager
+def shown_wait(lease: "SyncLease") -> Iterator[None]:
+    """Show the place in the queue and the seconds left, while the lease is entered inside the block."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_show, args=(lease, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
-def waiting_text(left_s: float) -> str:
-    """Return the status line of a wait, with whole seconds."""
-    return f"Waiting for the tokens: {math.ceil(left_s)} s left"
+def _show(lease: "SyncLease", ended: threading.Event) -> None:
+    while not ended.wait(FIRST_LOOK_S) and lease.waiting is None:
+        pass
+    waiting = lease.waiting
+    if waiting is None:
+        return
+    if not has_status_line():
+        print_note(f"Waiting {in_seconds(waiting.estimate_s)} for the tokens ...")
+        return
+    with working(waiting_text(waiting)) as say:
+        while not ended.wait(UPDATE_S):
+            waiting = lease.waiting
+            if waiting is not None:
+                say(waiting_text(waiting))
+
+
+def waiting_text(waiting: "Standing") -> str:
+    """Return the status line of a wait: the place in the queue, and the whole seconds left."""
+    left = f"{math.ceil(waiting.estimate_s)} s left" if math.isfinite(waiting.estimate_s) else "until tokens come back"
+    place = "" if waiting.position == 1 else f", {waiting.position - 1} ahead"
+    return f"Waiting for the tokens: {left}{place}"
 
 
 def print_buckets(error: RateLimitExceeded) -> None:
@@ -220,6 +248,8 @@ def print_taken(taken: TakenTokens, as_json: bool) -> None:
     """Print what was taken and what is left."""
     if taken.degraded:
         print_note("Store unavailable; request allowed without limiting, because on_unavailable is 'allow'")
+    if taken.slots:
+        print_note(f"{', '.join(taken.slots)}: returned now, because this command ends.")
     if as_json:
         others = [asdict(one) for one in taken.also]
         print_json({"acquired": True} | asdict(taken.own) | {"degraded": taken.degraded, "also": others})

@@ -7,7 +7,7 @@ import click
 from zae_limiter.cli._failures import blocked_line
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_refill, limit_facts
-from zae_limiter.cli._options import LimitOptions, asking_arguments, json_option
+from zae_limiter.cli._options import LimitOptions, json_option, limit_arguments
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import QUICK_S, opened
@@ -35,21 +35,21 @@ SHAPE = json_shape(
 
 
 @click.command(short_help="Show the tokens left of each limit.", epilog=help_of(EXAMPLES, SHAPE))
-@asking_arguments
+@limit_arguments
 @json_option
 @store_options
-def available(asking: LimitOptions, as_json: bool, store: StoreChoice) -> None:
+def available(options: LimitOptions, as_json: bool, store: StoreChoice) -> None:
     """Show the tokens left of each limit; a negative number is debt. Nothing is taken.
 
     If a request would take from several buckets, it is the smallest amount of all. If the entity is
     blocked, nothing is left, and the command says who is blocked and why.
     """
     with opened(store, QUICK_S) as limiter:
-        left = limiter.available(asking.entity_id, asking.resource, asking.limits)
-        blocked = None if any(left.values()) else block_of(limiter, asking)
-        limits = limits_of(limiter, asking)
+        left = limiter.available(options.entity_id, options.resource, options.limits)
+        blocked = None if any(left.values()) else block_of(limiter, options)
+        limits = limits_of(limiter, options)
     if as_json:
-        facts = {"entity_id": asking.entity_id, "resource": asking.resource, "available": left}
+        facts = {"entity_id": options.entity_id, "resource": options.resource, "available": left}
         refused = None if blocked is None else blocked.as_dict() | {"message": blocked_line(blocked)}
         print_json(facts | {"limits": limit_facts(limits), "blocked": refused})
         return
@@ -58,20 +58,20 @@ def available(asking: LimitOptions, as_json: bool, store: StoreChoice) -> None:
         print_line(blocked_line(blocked))
 
 
-def block_of(limiter: "SyncRateLimiter", asking: LimitOptions) -> EntityBlockedError | None:
+def block_of(limiter: "SyncRateLimiter", options: LimitOptions) -> EntityBlockedError | None:
     """Return the block that refuses requests, None if none does."""
     try:
-        limiter.time_until_available(asking.entity_id, asking.resource, {}, asking.limits)
+        limiter.time_until_available(options.entity_id, options.resource, {}, options.limits)
     except EntityBlockedError as error:
         return error
     return None
 
 
-def limits_of(limiter: "SyncRateLimiter", asking: LimitOptions) -> list[Limit]:
+def limits_of(limiter: "SyncRateLimiter", options: LimitOptions) -> list[Limit]:
     """Return the limits of the entity: those of the resource, and others across resources."""
-    limits = asking.limits or limiter.resolve_limits(asking.entity_id, asking.resource).limits or []
+    limits = options.limits or limiter.resolve_limits(options.entity_id, options.resource).limits or []
     named = {limit.name for limit in limits}
-    across = limiter.resolve_limits(asking.entity_id, ALL_RESOURCES).limits or []
+    across = limiter.resolve_limits(options.entity_id, ALL_RESOURCES).limits or []
     return [*limits, *(limit for limit in across if limit.name not in named)]
 
 

@@ -54,21 +54,21 @@ DEPLOY_S = 30.0
 class Shown:
     """The printed facts about a local AWS."""
 
-    standing: LocalStatus | None
+    status: LocalStatus | None
     directory: Path
 
     def as_dict(self) -> dict[str, object]:
         """Return the facts, ready for JSON."""
-        if self.standing is None:
+        if self.status is None:
             return {"running": False, "directory": str(self.directory)}
-        server = self.standing.server
+        server = self.status.server
         return {
             "running": True,
-            "answers": self.standing.answers,
+            "answers": self.status.answers,
             "endpoint_url": server.endpoint_url,
             "region": server.region,
             "kind": server.kind,
-            "pid": self.standing.pid,
+            "pid": self.status.pid,
             "container": server.container,
             "started_at": server.started_at,
             "directory": str(self.directory),
@@ -130,11 +130,11 @@ def up(aws: LocalAws, wanted: Wanted, name: str | None, as_json: bool) -> None:
     if name is not None:
         check_stack_name(name, "name")
     with steps_shown("Starting the local AWS") as hear:
-        standing = aws.up(wanted, hear)
+        started = aws.up(wanted, hear)
     if name is not None:
         with working(f"Deploying {name}") as say:
-            deploy(name, standing.server, say)
-    print_standing(Shown(standing, aws.directory), as_json)
+            deploy(name, started.server, say)
+    print_status(Shown(started, aws.directory), as_json)
     if not as_json:
         suffix = "" if name is None else f" --name {name}"
         print_note(f'To use it in this shell: eval "$(zae-limiter local env{suffix})"')
@@ -165,9 +165,9 @@ def down(aws: LocalAws, wipe: bool, yes: bool, as_json: bool) -> None:
 @local_option
 def status(aws: LocalAws, as_json: bool) -> None:
     """Show whether the local AWS is running, and where."""
-    standing = aws.status()
-    print_standing(Shown(standing, aws.directory), as_json)
-    if standing is None or not standing.answers:
+    found = aws.status()
+    print_status(Shown(found, aws.directory), as_json)
+    if found is None or not found.answers:
         raise click.exceptions.Exit(UNAVAILABLE)
 
 
@@ -245,16 +245,16 @@ def deploy(name: str, server: Server, say: Callable[[str], None]) -> None:
     builder.build(lambda event: say(f"Deploying {name}: {event}")).close()
 
 
-def print_standing(shown: Shown, as_json: bool) -> None:
+def print_status(shown: Shown, as_json: bool) -> None:
     """Print the status of the local AWS."""
     facts = shown.as_dict()
     if as_json:
         print_json(facts)
         return
-    if shown.standing is None:
+    if shown.status is None:
         print_note("It is not running. Start it: zae-limiter local up")
         return
-    state = "running" if shown.standing.answers else "running, but does not answer"
+    state = "running" if shown.status.answers else "running, but does not answer"
     of_kind = f"pid {facts['pid']}" if facts["pid"] else f"container {str(facts['container'])[:12]}"
     rows = [("state", f"{state} ({of_kind})"), *((title, str(facts[key])) for title, key in ROWS)]
     print_grid(Grid([Column("local aws"), Column("")], rows))

@@ -127,9 +127,9 @@ def status(target: Target, as_json: bool) -> None:
     require_database(target)
     announce(target)
     with working("Reading the status"):
-        standing = look(target)
-    print_standing(standing, as_json)
-    if not standing.status.available:
+        deployed = look(target)
+    print_status(deployed, as_json)
+    if not deployed.status.available:
         raise click.exceptions.Exit(UNAVAILABLE)
 
 
@@ -212,25 +212,25 @@ def print_deleted(place: StoreLocation, done: "Deletion", waited: bool, as_json:
         print_note(f"Its archived audit events are kept in the bucket {done.archive_kept}.")
 
 
-def print_standing(standing: "DeployedStatus", as_json: bool) -> None:
+def print_status(deployed: "DeployedStatus", as_json: bool) -> None:
     """Print the status of a limiter."""
-    found = standing.status
+    found = deployed.status
     if as_json:
-        facts = {"health": standing.health, "store": standing.store, **asdict(found)}
-        print_json(facts | {"outputs": dict(standing.outputs)})
+        facts = {"health": deployed.health, "store": deployed.store, **asdict(found)}
+        print_json(facts | {"outputs": dict(deployed.outputs)})
         return
-    rows = [(title, text) for title, text in status_rows(standing) if text is not None]
+    rows = [(title, text) for title, text in status_rows(deployed) if text is not None]
     print_grid(Grid([Column("limiter"), Column("")], rows))
-    if standing.outputs:
+    if deployed.outputs:
         click.echo()
-        print_grid(outputs_grid(standing.outputs))
-    if standing.unknown is not None:
-        print_note(f"Its stack is unknown: {standing.unknown}")
+        print_grid(outputs_grid(deployed.outputs))
+    if deployed.unknown is not None:
+        print_note(f"Its stack is unknown: {deployed.unknown}")
 
 
-def status_rows(standing: "DeployedStatus") -> list[tuple[str, str | None]]:
+def status_rows(deployed: "DeployedStatus") -> list[tuple[str, str | None]]:
     """Return the rows of a status by title; None for a row that does not apply."""
-    found = standing.status
+    found = deployed.status
     items = None
     if found.table_item_count is not None:
         size = "" if found.table_size_bytes is None else f", {in_bytes(found.table_size_bytes)}"
@@ -242,8 +242,8 @@ def status_rows(standing: "DeployedStatus") -> list[tuple[str, str | None]]:
     aggregator = found.lambda_version or ("of unknown version" if found.aggregator_enabled else "none")
     return [
         ("name", found.name),
-        ("store", standing.store),
-        ("health", standing.health),
+        ("store", deployed.store),
+        ("health", deployed.health),
         ("region", found.region),
         ("latency", None if found.latency_ms is None else in_milliseconds(found.latency_ms)),
         ("stack", found.stack_status),

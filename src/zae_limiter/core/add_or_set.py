@@ -103,15 +103,15 @@ def guess(view: View[Any], spend: Spend, now: TimeBounds, effort: Effort) -> Bou
 
 
 def shortfall(view: View[Any], position: int, taken: int, now: TimeBounds) -> float:
-    """Return how many millitokens a take may lack because of what others have taken since the view.
+    """Return how many millitokens a take may lack, by what the view shows and what others have taken since.
 
     0 if the tokens are there by the high estimate of their takes, and a few more takes that may be in flight.
     """
+    level = view.level(position, now[0])
     pace = view.pace
     if pace is None:
-        return 0.0
+        return max(0.0, float(taken - level))
     expected, spread = _used_by_others(view, position, now)
-    level = view.level(position, now[0])
     lacking: float = taken + expected + spread + _LEAST_GAP * pace.size(position) - level
     return max(0.0, lacking)
 

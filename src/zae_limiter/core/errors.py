@@ -39,7 +39,7 @@ arguments in ``args``, so it survives pickling. It builds its message only when 
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from zae_limiter.core.short_repr import short_repr
 
@@ -60,17 +60,33 @@ class RateLimitError(ZAELimiterError):
 class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names it
     """At least one limit has too few tokens; nothing was taken.
 
-    ``never`` is True if no wait helps, because an amount exceeds a capacity.
+    ``never`` is True if no wait helps, because an amount exceeds a capacity. ``waited`` is how many seconds the request
+    has waited. ``position`` is its place among the requests that wait for the same bucket, 1 for the next.
+    ``estimate`` is how many seconds it would still have to wait. Both are None for a request without ``max_wait``.
     """
 
     never = False
+    waited: float = 0.0
+    position: int | None = None
+    estimate: float | None = None
 
     def __init__(self, statuses: "Sequence[LimitStatus] | DeferredStatuses") -> None:
         # Under overload most calls are rejections, and few callers read statuses, so they are made later.
         self._found = statuses
 
+    def after_wait(self, waited: float, position: int, estimate: float) -> Self:
+        """Note how the request has waited, and return this error."""
+        self.waited, self.position, self.estimate = waited, position, estimate
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.statuses, *self.args[1:])
+        parts = type(self), (self.statuses, *self.args[1:])
+        return (*parts, self._wait()) if self._wait() else parts
+
+    def _wait(self) -> dict[str, Any]:
+        if self.position is None:
+            return {}
+        return {"waited": self.waited, "position": self.position, "estimate": self.estimate}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.statuses!r})"
@@ -96,18 +112,40 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
     @property
     def primary_violation(self) -> "LimitStatus":
-        """The violation with the longest wait."""
-        return max(self.violations, key=lambda status: status.retry_after_seconds)
+        """The violation with the longest wait; if nothing is missing because others wait before, any limit."""
+        return max(self.violations or self.statuses, key=lambda status: status.retry_after_seconds)
 
     @property
     def retry_after_seconds(self) -> float:
-        """Seconds until the same request would be admitted, if no other request takes tokens meanwhile."""
-        return max((status.retry_after_seconds for status in self.violations), default=0.0)
+        """Seconds until the same request would be admitted, if no other request takes tokens meanwhile.
+
+        Requests that wait before it count.
+        """
+        waits = [status.retry_after_seconds for status in self.violations]
+        if self.estimate is not None and self.estimate < math.inf:
+            waits.append(self.estimate)
+        return max(waits, default=0.0)
+
+    @property
+    def exact(self) -> bool:
+        """Whether ``retry_after_seconds`` is exact: no limit of concurrent use is exceeded."""
+        return all(status.exact for status in self.violations)
+
+    @property
+    def next_try_seconds(self) -> float:
+        """Seconds until it is worth to try again: as ``retry_after_seconds``, but at most 1 for slots.
+
+        Slots are returned at any time. Their exact wait is only known if no lease renews or returns them.
+        """
+        waits = [one.retry_after_seconds if one.exact else min(1.0, one.retry_after_seconds) for one in self.violations]
+        if self.estimate is not None and self.estimate < math.inf:
+            waits.append(self.estimate if self.exact else min(1.0, self.estimate))
+        return max(waits, default=0.0)
 
     @property
     def retry_after_header(self) -> str:
-        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least 1."""
-        return str(max(1, math.ceil(self.retry_after_seconds)))
+        """The value for an HTTP ``Retry-After`` header: whole seconds, rounded up, at least 1; exactly 1 for slots."""
+        return str(max(1, math.ceil(self.next_try_seconds)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all data of the error, ready for JSON."""
@@ -116,10 +154,12 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             "message": str(self),
             "retry_after_seconds": self.retry_after_seconds,
             "never": self.never,
+            **({} if self.exact else {"exact": False, "next_try_seconds": self.next_try_seconds}),
             # Rounded first: 4.035 s is 4035.0000000000005 ms as a float, which would become 4036.
             "retry_after_ms": math.ceil(round(self.retry_after_seconds * 1000, 6)),
             "limits": [status.as_dict() for status in self.statuses],
             "buckets": self._buckets(),
+            **self._wait(),
         }
 
     def _buckets(self) -> list[dict[str, Any]]:
@@ -135,13 +175,18 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
     def __str__(self) -> str:
         violations = self.violations
         if not violations:
+            if self.position is not None:
+                return f"Rate limit exceeded: {self.position - 1} requests wait for the same tokens before this one."
             return "Rate limit exceeded."
         worst = self.primary_violation
         others = f" ({len(violations)} limits exceeded)" if len(violations) > 1 else ""
+        wait = f"Retry after {worst.retry_after_seconds:.3f} s."
+        if not worst.exact:
+            wait = f"Slots are returned at any time; those in use end within {worst.retry_after_seconds:.3f} s."
         return (
             f"Rate limit exceeded for entity {worst.entity_id!r}, resource {worst.resource!r}, "
             f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{others}. "
-            f"Retry after {worst.retry_after_seconds:.3f} s."
+            f"{wait}"
         )
 
 

@@ -95,7 +95,7 @@ def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeB
     for position, baseline in enumerate(layout.baselines):
         new = wanted.pop(baseline.name, None)
         part = (
-            _retired(view, position, result)
+            _retired(view, position, result, now[0])
             if new is None
             else _kept(view, position, (new[1], taken.get(new[0])), result)
         )
@@ -111,7 +111,7 @@ def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeB
         result.added.append(Fresh(added, added.capacity_milli - spent, spent))
     _check_room(result)
     claims = claims_of(layout.shard, terms.limits, amounts, now[1])
-    result.joined += [JoinedCohort(claim.name, claim.end_s, claim.milli) for claim in claims]
+    result.joined.extend([JoinedCohort(claim.name, claim.end_s, claim.milli) for claim in claims])
     return result
 
 
@@ -151,10 +151,11 @@ def _changed_kind(limit: Limit) -> ValidationError:
     return ValidationError("limits", limit.name, f"{reason} until it is full again")
 
 
-def _retired_slots(view: SlotView[Any], position: int, result: Rebasing) -> Part | None:
+def _retired_slots(view: SlotView[Any], position: int, result: Rebasing, early_ms: int) -> Part | None:
     """Return the part of slots that are no longer in force, None if all are free, so that they are removed."""
-    # At the earliest time, as a slot that may still be in use must not be forgotten.
-    over = expired(view.cohorts[position], result.start_ms)
+    # Hazard: a slot that may still be in use must not be forgotten. So this is decided at the earliest time and not at
+    # the new baseline, which may be in the future.
+    over = expired(view.cohorts[position], early_ms)
     floor = view.layout.shared.shares[position].capacity_milli - sum(milli for _, milli in over)
     if view.numbers[position] >= floor:
         result.dropped.append((position, floor))
@@ -164,11 +165,11 @@ def _retired_slots(view: SlotView[Any], position: int, result: Rebasing) -> Part
     return Add(position, 0, 0, None, None)
 
 
-def _retired(view: View[Any], position: int, result: Rebasing) -> Part | Short | None:
+def _retired(view: View[Any], position: int, result: Rebasing, early_ms: int) -> Part | Short | None:
     """Return the part of a limit that is no longer in force, None if it is full enough to be removed."""
     layout = view.layout
     if isinstance(view, SlotView) and position in view.cohorts:
-        return _retired_slots(view, position, result)
+        return _retired_slots(view, position, result, early_ms)
     baseline = layout.baseline(position)
     # Hazard: a limit that is removed and added again starts full. So it may only be removed at the
     # largest capacity it ever had, or a smaller capacity in between would refill it.

@@ -1,8 +1,8 @@
 """Decide about limits of concurrent use: who holds slots until when, and which of them are free again.
 
 The balance of such a limit is the number of free slots. It earns nothing. Slots in use are counted in *cohorts* by
-their end: slots that are taken at about the same time have the same end, and are returned together if no lease renews
-them. On every item, the balance and all cohorts add up to the shard's share of the capacity.
+their end. Slots that are taken at about the same time have the same end. If no lease renews them, they are returned
+together. On every item, the balance and all cohorts add up to the shard's share of the capacity.
 
 A cohort has *expired* once its end has passed at the earliest possible time. The next take adds expired cohorts to the
 balance and removes them, in the same write.
@@ -43,8 +43,8 @@ class AdmittedSlots(Admitted):
 class SlotTake:
     """How slots of one limit are taken.
 
-    The write adds ``change`` to the balance if that is at least ``low``, adds ``taken`` to the cohort that ends at
-    ``end_s``, and removes ``expired`` cohorts, which must be as they were seen.
+    The write adds ``change`` to the balance if that is at least ``low``. It adds ``taken`` to the cohort that ends at
+    ``end_s``. It removes ``expired`` cohorts, which must be as they were seen.
     """
 
     position: int
@@ -89,7 +89,8 @@ class SlotView(View[F]):
 
     def balance_at(self, position: int, at_ms: int) -> int:
         """Return the free slots of a limit, in millislots: those that are returned, and those that have expired."""
-        return self.numbers[position] + sum(milli for _, milli in expired(self.cohorts[position], at_ms))
+        over = expired(self.cohorts[position], at_ms)
+        return self.numbers[position] + sum([milli for _, milli in over]) if over else self.numbers[position]
 
     def after(self, takes: Sequence[SlotTake]) -> "SlotView[F]":
         """Return the view after takes that were not answered yet, as if all were applied."""
@@ -107,12 +108,16 @@ class SlotView(View[F]):
 def cohort_end_s(limit: Limit, at_ms: int) -> int:
     """Return the end of the cohort that slots join which are taken or renewed at ``at_ms``, in seconds."""
     # Rounded up: a slot is held for at least its hold, and at most half as long more.
-    width_s = limit.cohort_seconds
-    return -(-(at_ms + limit.hold_seconds * 1000) // (width_s * 1000)) * width_s
+    hold_s = limit.hold_seconds
+    # The same as ``limit.cohort_seconds``, without the call: every take of a slot does this.
+    width_s = (hold_s + 1) // 2
+    return -(-(at_ms + hold_s * 1000) // (width_s * 1000)) * width_s
 
 
 def expired(cohorts: Cohorts, at_ms: int) -> Cohorts:
-    """Return the cohorts that have ended at ``at_ms``."""
+    """Return the cohorts that have ended at ``at_ms``; they are sorted by their end."""
+    if not cohorts or cohorts[0][0] * 1000 > at_ms:
+        return ()
     return tuple([one for one in cohorts if one[0] * 1000 <= at_ms])
 
 
@@ -132,7 +137,7 @@ def take_slots(view: SlotView[Any], amounts: Amounts, now: TimeBounds) -> tuple[
             rest.append((position, taken))
             continue
         over = expired(cohorts, now[0])
-        returned = sum(milli for _, milli in over)
+        returned = sum([milli for _, milli in over]) if over else 0
         if taken > view.numbers[position] + returned:
             return None
         end_s = cohort_end_s(shares[position].limit, now[1])
@@ -199,6 +204,19 @@ def by_shard(claims: Sequence[Claim]) -> dict[int, tuple[SlotRelease, ...]]:
 def not_ended(releases: Sequence[SlotRelease], at_ms: int) -> tuple[SlotRelease, ...]:
     """Return the releases of slots that have not ended at ``at_ms``; the others may belong to another holder by now."""
     return tuple([one for one in releases if one.end_s * 1000 > at_ms])
+
+
+def renewed_together(renewals: Sequence[SlotRenewal]) -> tuple[SlotRenewal, ...]:
+    """Return renewals in which slots that end together get one later end, the latest of them.
+
+    Leases may differ in their hold, if it was changed while they were open. Hazard: a cohort that is renewed in two
+    parts would have to contain each part, but not their sum.
+    """
+    sums: dict[tuple[str, int], tuple[int, int]] = {}
+    for name, end_s, later_s, milli in renewals:
+        latest_s, sum_milli = sums.get((name, end_s), (later_s, 0))
+        sums[name, end_s] = max(latest_s, later_s), sum_milli + milli
+    return tuple([SlotRenewal(*key, later_s, milli) for key, (later_s, milli) in sums.items()])
 
 
 def releases_fit(view: SlotView[Any], releases: Sequence[SlotRelease]) -> bool:

@@ -35,8 +35,8 @@ class Merging:
 
     ``leaving`` is the lowest and the highest balance of each limit of the shard that is deleted;
     None is no bound. ``highest`` is the largest capacity each limit ever had on either shard.
-    ``cohorts`` are the slots in use that the shard that stays gets, by position of the limit, and ``seen`` all slots in
-    use of the other one.
+    ``cohorts`` are the slots in use that the shard that stays gets, by position of the limit.
+    ``seen`` are all slots in use of the other one.
     """
 
     shard_count: int
@@ -88,8 +88,8 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
 def _split_slots(view: SlotView[Any], position: int, result: Splitting) -> None:
     """Move half of the free slots, and as many slots in use as the new shard's share needs beside them.
 
-    Hazard: a new shard with only free slots would admit too much for good once the capacity was lowered, because the
-    free slots of the old shard are then negative.
+    Hazard: once the capacity was lowered, the free slots of the old shard may be negative. A new shard with only free
+    slots would then admit too much for good.
     """
     before = view.layout.shared.shares[position]
     new = LimitShare.of(before.limit, result.new_shard, result.shard_count).capacity_milli

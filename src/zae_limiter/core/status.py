@@ -33,8 +33,9 @@ def check_on_unavailable(value: object) -> OnUnavailable | None:
 class LimitStatus:
     """One limit as a request found it; ``available`` is negative if the bucket is in debt.
 
-    ``exact`` is False for a limit of concurrent use, whose slots are returned at any time: ``retry_after_seconds`` is
-    then the longest wait if no lease renews its slots. ``in_use`` is the number of slots in use, None for other limits.
+    ``exact`` is False for a limit of concurrent use, whose slots are returned at any time. ``retry_after_seconds`` is
+    then the longest wait, if no lease renews its slots. ``in_use`` is the number of slots in use, None for other
+    limits.
     """
 
     entity_id: str
@@ -109,6 +110,12 @@ class BucketState:
     def capacity(self) -> int:
         """The capacity in whole tokens."""
         return self.capacity_milli // 1000
+
+    @property
+    def limit(self) -> Limit:
+        """The limit in force."""
+        refill = self.refill_amount_milli // 1000, self.refill_period_ms // 1000
+        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds)
 
     def in_use(self, now_ms: int) -> int:
         """Return how many slots are in use at a time, in milliseconds since the epoch."""

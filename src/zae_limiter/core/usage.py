@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.names import ALL_RESOURCES, check_entity_id, check_resource
 from zae_limiter.core.timestamp import ms_from_iso, ms_from_time, utc_from_ms
 
@@ -28,7 +28,9 @@ class Window(NamedTuple):
 class UsageSnapshot:
     """The tokens that one entity took from one resource in one window, by limit.
 
-    ``window_end`` is the first moment after the window.
+    ``window_end`` is the first moment after the window. ``highest_in_use`` is the highest number of slots in use at a
+    time, for limits of concurrent use, whose counters count takes. With several shards, it is the sum of the highest
+    number of each. That may be more than were in use at the same time.
     """
 
     entity_id: str
@@ -38,17 +40,19 @@ class UsageSnapshot:
     window_type: str
     counters: dict[str, int]
     total_events: int
+    highest_in_use: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Sums and averages over snapshots, by limit."""
+    """Sums and averages over snapshots, by limit; ``highest_in_use`` is the highest of any snapshot."""
 
     snapshot_count: int
     total: dict[str, int]
     average: dict[str, float]
     min_window_start: str | None
     max_window_start: str | None
+    highest_in_use: dict[str, int] = field(default_factory=dict)
 
 
 class KeyRange(NamedTuple):
@@ -84,9 +88,9 @@ class UsageFilter:
             check_resource(self.resource, allow_all=True)
         if self.window_type is not None:
             check_window_type(self.window_type)
-        for field in ("start_time", "end_time"):
-            if getattr(self, field) is not None:
-                ms_from_time(getattr(self, field), field)
+        for name in ("start_time", "end_time"):
+            if getattr(self, name) is not None:
+                ms_from_time(getattr(self, name), name)
 
     def admits(self, window: Window) -> bool:
         """Return whether the filter includes a window; both times are inclusive."""
@@ -195,6 +199,7 @@ class UsageTotals:
     def __init__(self) -> None:
         self._count = 0
         self._total: Counter[str] = Counter()
+        self._highest: dict[str, int] = {}
         self._first: str | None = None
         self._last: str | None = None
 
@@ -204,6 +209,8 @@ class UsageTotals:
             start = snapshot.window_start
             self._count += 1
             self._total.update(snapshot.counters)
+            for name, slots in snapshot.highest_in_use.items():
+                self._highest[name] = max(slots, self._highest.get(name, 0))
             self._first = start if self._first is None else min(self._first, start)
             self._last = start if self._last is None else max(self._last, start)
 
@@ -215,6 +222,7 @@ class UsageTotals:
             average={name: amount / self._count for name, amount in self._total.items()},
             min_window_start=self._first,
             max_window_start=self._last,
+            highest_in_use=dict(self._highest),
         )
 
 

@@ -175,6 +175,11 @@ class BucketLayout(Admitted):
         return self.shared.highest
 
     @property
+    def seen_terms(self) -> EffectiveLimits:
+        """The limits that the bucket was seen to follow, ``NO_LIMITS`` if none are known."""
+        return self.terms
+
+    @property
     def baselines(self) -> tuple[Baseline, ...]:
         """The baselines of all limits, dormant ones included. Use ``baseline()`` for a single one."""
         start_ms = self.start_ms

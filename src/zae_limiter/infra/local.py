@@ -87,7 +87,7 @@ class LocalAws:
                 self._await_answer(running, 0)
             else:
                 running = self._start(wanted, say)
-        return self._standing(running)
+        return self._status_of(running)
 
     def down(self, *, wipe: bool = False) -> Server | None:
         """Stop it and return the stopped server, None if none was running; ``wipe`` deletes its state.
@@ -107,7 +107,7 @@ class LocalAws:
     def status(self) -> LocalStatus | None:
         """Return the status of the running server, or None."""
         running = self.server()
-        return None if running is None else self._standing(running)
+        return None if running is None else self._status_of(running)
 
     def logs(self, lines: int = SHOWN_LINES) -> list[str]:
         """Return the last lines of its log. The log of a process is kept after its end."""
@@ -188,7 +188,7 @@ class LocalAws:
         else:
             local_container.stop(server.container)
 
-    def _standing(self, server: Server) -> LocalStatus:
+    def _status_of(self, server: Server) -> LocalStatus:
         return LocalStatus(server, answers(server), None if server.container else self._files.pid())
 
 

@@ -239,7 +239,7 @@ class _Calls:
                 recorder.settled(lease, change, began_s, recorder.now_s())
         except RateLimitExceeded as rejection:
             recorder.rejected(rejection, times[0], recorder.now_s(), times[1])
-            return rejection.retry_after_seconds
+            return rejection.next_try_seconds
         except ZAELimiterError as error:
             if lease is None:
                 recorder.failed(ACQUIRE, error, times[0], recorder.now_s(), times[1])

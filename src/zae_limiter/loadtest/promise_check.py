@@ -10,6 +10,8 @@ Two things are checked for each limit:
 - **Never too little.** A *stretch* is a time in which the limit rejects again and again, so that
   its bucket is never full and no refill is lost. In a stretch, at least 98 % of the refill is
   admitted.
+
+Limits of concurrent use are left out: the counts do not say when a slot is returned.
 """
 
 import math
@@ -126,11 +128,19 @@ def check_limits(
 ) -> list[LimitVerdict]:
     """Return the verdict about every limit, the worst first, then those with most rejections.
 
-    ``shards`` are the largest shard counts that were seen, by entity and resource.
+    ``shards`` are the largest shard counts that were seen, by entity and resource. Limits of concurrent use have no
+    verdict.
     """
     order = [Verdict.EXCEEDED, Verdict.UNDERUSED, Verdict.HELD]
-    found = [check_limit(tally, shards.get(tally.key[:2], 1), environment) for tally in tallies]
+    found = [
+        check_limit(tally, shards.get(tally.key[:2], 1), environment) for tally in tallies if not counts_slots(tally)
+    ]
     return sorted(found, key=lambda one: (order.index(one.verdict), -one.rejections, one.key))
+
+
+def counts_slots(tally: LimitTally) -> bool:
+    """Return whether a limit was one of concurrent use at any time of the test."""
+    return any(limit.is_concurrent for limit in tally.limits)
 
 
 def check_limit(tally: LimitTally, shard_count: int = 1, environment: Environment = ONE_MACHINE) -> LimitVerdict:

@@ -103,7 +103,7 @@ class Recorder:
             own = error.statuses[0].entity_id if error.statuses else None
             for status in error.statuses:
                 key = LimitKey(status.entity_id, status.resource, status.limit_name)
-                tally = self._tally(key, is_ancestor=status.entity_id != own)
+                tally = self._tally(key, is_ancestor=status.entity_id != own) if status.requested else None
                 if tally is None:
                     continue
                 tally.limits.add(status.limit)
@@ -213,8 +213,11 @@ class Recorder:
         found = []
         for number, entry in enumerate(lease.entries):
             for name in entry.consumed:
+                if name not in consume:
+                    # A bucket also holds limits of which the call takes nothing.
+                    continue
                 tally = self._tally(LimitKey(entry.entity_id, entry.resource, name), is_ancestor=number > 0)
-                if tally is not None and name in consume:
+                if tally is not None:
                     found.append((name, tally))
         for status in lease.statuses if found else ():
             tally = self._measured.limits.get(LimitKey(status.entity_id, status.resource, status.limit_name))

@@ -56,7 +56,12 @@ class LoadReport:
     @property
     def held(self) -> bool:
         """Whether limits were checked, and none of them broke the promise."""
-        return bool(self.limits) and all(one.verdict is Verdict.HELD for one in self.limits)
+        return self.checked > 0 and all(one.verdict is Verdict.HELD for one in self.limits)
+
+    @property
+    def checked(self) -> int:
+        """The number of limits that were checked: all whose numbers are known."""
+        return sum(one.demand is not DemandState.UNKNOWN_LIMIT for one in self.limits)
 
     @property
     def judged(self) -> int:

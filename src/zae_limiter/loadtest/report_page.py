@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from statistics import median
 
 from zae_limiter.loadtest.measurements import Latencies, Measurements, Second
 from zae_limiter.loadtest.promise_check import DemandState, LimitVerdict, Verdict
@@ -31,6 +32,8 @@ _LABELS = 8
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _BLUE, _AMBER, _GREEN, _PURPLE, _RED = range(5)
 _SHOWN_BUCKETS = 6
+_TALLEST = 10
+"""A column of latencies is cut at this many times the median column, so that one slow second does not hide the rest."""
 _NOTE = "Times count from the start of the test. The first and the last column may be incomplete."
 
 
@@ -130,7 +133,7 @@ def verdict_card(report: LoadReport) -> str:
     }
     if report.cost is not None and report.cost.usd_per_million_calls is not None:
         facts["USD per million calls"] = f"{report.cost.usd_per_million_calls:.2f}"
-    broken = "The promise did not hold" if report.limits else "No limit was checked"
+    broken = "The promise did not hold" if report.checked else "No limit was checked"
     title = "The promise held" if report.held else broken
     about = headline(report).rpartition(": ")[2]
     return (
@@ -169,11 +172,12 @@ def latency_chart(report: LoadReport, span: TimeSpan) -> ChartCard | None:
     """Return the percentiles of admitted calls over time; None if none was admitted."""
     found = [_sum_of(report.measured, span, place).latencies for place in range(span.count)]
     rows = [_percentiles_ms(latencies) for latencies in found]
-    highest_ms = max(row[-1] for row in rows)
-    if not highest_ms:
+    tops_ms = [row[-1] for row in rows if row[-1]]
+    if not tops_ms:
         return None
-    unit, scale = ("µs", 1000.0) if highest_ms < 5 else ("ms", 1.0) if highest_ms < 5000 else ("s", 0.001)
-    heights = [[round(value * scale) for value in row] for row in rows]
+    shown_ms = min(max(tops_ms), _TALLEST * median(tops_ms))
+    unit, scale = ("µs", 1000.0) if shown_ms < 5 else ("ms", 1.0) if shown_ms < 5000 else ("s", 0.001)
+    heights = [[round(min(value, shown_ms) * scale) for value in row] for row in rows]
     bars = [
         Bars(_BLUE, [row[0] for row in heights]),
         Bars(_GREEN, [row[1] - row[0] for row in heights]),
@@ -190,7 +194,8 @@ def latency_chart(report: LoadReport, span: TimeSpan) -> ChartCard | None:
     times = {"p50": whole.p50_ms, "p95": whole.p95_ms, "p99": whole.p99_ms, "Maximum": whole.longest_ms}
     facts = {name: in_time(value) for name, value in times.items()}
     legend = [(_BLUE, "up to p50"), (_GREEN, "up to p95"), (_PURPLE, "up to p99")]
-    about = f"Of admitted calls, in {unit}, {report.latency_basis}{_each(span)}"
+    cut = f". Columns are cut at {in_time(shown_ms)}" if shown_ms < max(tops_ms) else ""
+    about = f"Of admitted calls, in {unit}, {report.latency_basis}{_each(span)}{cut}"
     return ChartCard("Latency", about, facts, ColumnChart(labels, bars, span.ticks), legend)
 
 

@@ -11,7 +11,7 @@ from zae_limiter.visualization.wording import counted, per_period, whole_number
 
 LATENCY_TITLES = ("call", "count", "p50", "p95", "p99", "max")
 LIMIT_TITLES = ("entity", "resource", "limit", "admitted", "offered", "rejections", "share", "verdict")
-UNCHECKED = "No limit was checked: none admitted or rejected a call."
+UNCHECKED = "No limit was checked, because no call took anything."
 REFUSED_NOTE = "DynamoDB bills refused writes but does not report them; each counts as one unit."
 
 _BASES = {
@@ -39,9 +39,9 @@ class TextTable:
 
 def headline(report: LoadReport) -> str:
     """Return whether the promise held, in one sentence."""
-    if not report.limits:
+    if not report.checked:
         return UNCHECKED if report.measured.attempts else "No call was made."
-    checked = f"{counted(len(report.limits), 'limit')} checked, {report.judged} with enough demand to judge the share"
+    checked = f"{counted(report.checked, 'limit')} checked, {report.judged} with enough demand to judge the share"
     if report.measured.limits_left_out:
         checked += f"; of more limits, these {MOST_LIMITS} were chosen by a hash of their names"
     if report.held:

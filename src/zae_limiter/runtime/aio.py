@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 if TYPE_CHECKING:
     from zae_limiter.runtime.later import Later as Later
     from zae_limiter.runtime.own_loop import OwnThread as OwnThread
+    from zae_limiter.runtime.tasks import Answer as Answer
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
     from zae_limiter.runtime.tasks import Lock as Lock
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
     from zae_limiter.runtime.tasks import shared as shared
     from zae_limiter.runtime.tasks import sleep as sleep
     from zae_limiter.runtime.tasks import within as within
+    from zae_limiter.runtime.wakeup import Wakeup as Wakeup
 
 ParallelMode = Literal["auto", "gevent", "threadpool", "serial"]
 
 _MODULES = {
     "Later": "later",
     "OwnThread": "own_loop",
+    "Wakeup": "wakeup",
     **dict.fromkeys(
         (
+            "Answer",
             "Background",
             "Completable",
             "Lock",

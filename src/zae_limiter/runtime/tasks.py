@@ -214,18 +214,18 @@ async def finish(work: Completable[T]) -> T:
 
 
 async def finish_in_place(call: Callable[[], Awaitable[T]]) -> T:
-    """Run a call to its end as `finish` does, but start it immediately.
+    """Run a call of an async function to its end as `finish` does, but start it immediately.
 
     A call that never waits needs no iteration of the loop.
     """
     loop = asyncio.get_running_loop()
-    coroutine = _awaited(call)
+    coroutine: Any = call()
     # The first step runs in the caller's task. A coroutine that has to wait continues outside of it.
     try:
         pending = coroutine.send(None)
     except StopIteration as end:
         return cast("T", end.value)
-    detached = Detached(coroutine, loop)
+    detached: Detached[T] = Detached(coroutine, loop)
     detached.resume_after(pending)
     return detached.result(await detached.ended())
 
@@ -304,6 +304,26 @@ def _failure(task: asyncio.Task[T]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
+class Answer(asyncio.Future[T]):
+    """A future that may resume a detached coroutine in place, without another iteration of the loop.
+
+    An iteration costs more than the step that it would run. A task that waits for the future is resumed as usual.
+    ``detached`` is the coroutine that waits, None if there is none: set it to None after making the future.
+    """
+
+    __slots__ = ("detached",)
+
+    detached: "Detached[Any] | None"
+
+    def deliver(self, result: T) -> None:
+        """Set the result, and run the detached coroutine that waits up to its next wait. Make this call last."""
+        detached, self.detached = self.detached, None
+        if detached is None:
+            self.set_result(result)
+        else:
+            detached.resume_with(self, result)
+
+
 class Detached(Generic[T]):
     """A coroutine that runs to its end outside of any task.
 
@@ -340,6 +360,18 @@ class Detached(Generic[T]):
             self._pending = pending
             pending._asyncio_future_blocking = False  # noqa: SLF001 - the protocol between futures and what awaits them
             pending.add_done_callback(self._step, context=self._context)
+            if type(pending) is Answer:
+                pending.detached = self
+
+    def resume_with(self, pending: Answer[U], result: U) -> None:
+        """Set the result of the future that the coroutine waits for, and make the next step now.
+
+        An interrupt may come between these lines. The watch of the loop then ends the coroutine, as for any step that
+        was lost.
+        """
+        pending.remove_done_callback(self._step)
+        pending.set_result(result)
+        self._context.run(self._step)
 
     async def ended(self) -> asyncio.CancelledError | None:
         """Wait for the end; return the first cancellation of the waiter, or None if it was not cancelled."""

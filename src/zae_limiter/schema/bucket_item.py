@@ -95,6 +95,11 @@ class SlotLayout(StoredLayout):
 
     known: EffectiveLimits
 
+    @property
+    def seen_terms(self) -> EffectiveLimits:
+        """The limits that the bucket was seen to follow, ``NO_LIMITS`` if none are known."""
+        return self.known
+
     def follows(self, terms: EffectiveLimits) -> bool:
         """Return whether the bucket was built from these limits."""
         return self.known is terms or self.shared.agrees(terms)
@@ -125,7 +130,10 @@ def view_after_write(before: BucketView, item: Item, own: Amounts, now_ms: int) 
     layout = before.layout
     if not layout.shared.slots:
         return view_after_take(before, item, own, now_ms)
-    numbers = _numbers(layout, item)
+    try:
+        numbers = layout.shared.read_numbers(item)
+    except KeyError as missing:
+        raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {missing} is missing") from None
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
         return _slot_view(item, layout, numbers, now_ms, None)
     return _slot_view(item, layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
@@ -173,7 +181,10 @@ def cohorts_of(item: Item, shared: ItemLayout) -> dict[int, Cohorts]:
     """
     found: dict[int, Cohorts] = dict.fromkeys(shared.slots, ())
     for position, end_s, name in cohort_names(shared.slot_names, tuple(item)):
-        found[position] += ((end_s, fields.number(item, name)),)
+        milli = item[name]
+        if type(milli) is not int:
+            fields.damaged(item, name, "an integer")
+        found[position] += ((end_s, milli),)
     return found
 
 

@@ -312,10 +312,12 @@ class Query:
 class Change(NamedTuple):
     """What was added to the totals of a bucket in the hour that begins at ``at_ms``, by attribute.
 
-    A later change of any bucket has a higher sequence.
+    A later change of any bucket has a higher sequence. ``in_use`` are the most slots in use at a time in that hour, by
+    limit of concurrent use, in millislots.
     """
 
     sequence: int
     key: Key
     at_ms: int
     added: Mapping[str, int]
+    in_use: Mapping[str, int] = {}

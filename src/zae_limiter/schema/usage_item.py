@@ -3,6 +3,9 @@
 A change may be delivered more than once. A snapshot stores, per shard of the bucket, the sequence
 of the last change that it has counted (``s_{shard}``). An addition requires that this marker is
 unchanged, and advances it in the same write. So every change is counted once.
+
+The most slots in use at a time are stored per shard too (``~{shard}~{limit}``). Only who advances
+the marker of a shard changes them. So the largest one stays, although it is read before it is set.
 """
 
 from collections.abc import Mapping
@@ -21,14 +24,18 @@ SEQUENCE_LENGTH = 40
 _MARKERS = 64
 _TOTAL_EVENTS = "total_events"
 _PART = "~"
-"""Prefix of a counter of millitokens short of a whole token. No limit name begins with it."""
+"""Prefix of a counter of millitokens short of a whole token, and of the most slots in use.
+
+No limit name begins with it, and readers ignore what they do not know behind it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AddUsage:
     """What one shard of a bucket took in one window, by limit.
 
-    It sums ``events`` changes, of which ``sequence`` is the last.
+    It sums ``events`` changes, of which ``sequence`` is the last. ``in_use_milli`` are the most slots in use at a time,
+    None if the bucket has no limit of concurrent use.
     """
 
     bucket: keys.BucketKey
@@ -36,6 +43,7 @@ class AddUsage:
     spent_milli: Mapping[str, int]
     events: int
     sequence: str
+    in_use_milli: Mapping[str, int] | None = None
 
     @property
     def key(self) -> Key:
@@ -48,8 +56,12 @@ def snapshot_key(bucket: keys.BucketKey, window: Window) -> Key:
     return Key(keys.pk_entity(bucket.namespace_id, bucket.entity_id), keys.sk_usage(bucket.resource, window.key))
 
 
-def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
-    """Add to a snapshot, or create it. ``seen`` is the shard's marker in it, None if it has none yet."""
+def add(usage: AddUsage, seen: str | None, ttl_s: int | None, item: Item | None = None) -> Update:
+    """Add to a snapshot, or create it.
+
+    ``seen`` is the shard's marker in it, None if it has none yet. ``item`` is the snapshot as it was
+    seen with it, None if absent.
+    """
     marker = attributes.sequence_attribute(usage.bucket.shard_id)
     # Hazard: two functions may count the same change at the same time. Only the first one finds the
     # marker that it read; the other is refused, reads again, and skips what is counted.
@@ -58,7 +70,7 @@ def add(usage: AddUsage, seen: str | None, ttl_s: int | None) -> Update:
     return Update(
         key,
         add={**_counted(usage.spent_milli), _TOTAL_EVENTS: usage.events},
-        set={**_description(usage, key), **expiry, marker: pad_sequence(usage.sequence)},
+        set={**_description(usage, key), **expiry, **_raised(usage, item or {}), marker: pad_sequence(usage.sequence)},
         when=_not_counted(marker) if seen is None else (Equals(marker, seen),),
     )
 
@@ -91,6 +103,7 @@ def from_item(item: Item) -> UsageSnapshot:
         window_type=fields.text(item, "window"),
         counters={name: value + _whole(item, name) for name, value in item.items() if _is_counter(name, value)},
         total_events=fields.number(item, _TOTAL_EVENTS),
+        highest_in_use=_highest_in_use(item),
     )
 
 
@@ -113,6 +126,29 @@ def _whole(item: Item, name: str) -> int:
     """Return the whole tokens that the millitokens of all shards add up to."""
     part = item.get(_PART + name, 0)
     return part // 1000 if type(part) is int else 0
+
+
+def _raised(usage: AddUsage, item: Item) -> dict[str, int]:
+    """Return the numbers of slots in use that are higher than those of a snapshot, by attribute."""
+    if not usage.in_use_milli:
+        return {}
+    raised = {}
+    for name, milli in usage.in_use_milli.items():
+        attribute = f"{_PART}{usage.bucket.shard_id}{_PART}{name}"
+        known = item.get(attribute)
+        if type(known) is not int or known < milli:
+            raised[attribute] = milli
+    return raised
+
+
+def _highest_in_use(item: Item) -> dict[str, int]:
+    """Return the most slots that were in use at a time, by limit: the sum over shards of the highest of each."""
+    highest: dict[str, int] = {}
+    for attribute, milli in item.items():
+        shard, separator, name = attribute[1:].partition(_PART)
+        if attribute[:1] == _PART and separator and shard.isdigit() and type(milli) is int:
+            highest[name] = highest.get(name, 0) + milli
+    return {name: -(-milli // 1000) for name, milli in highest.items()}
 
 
 @lru_cache(_MARKERS)

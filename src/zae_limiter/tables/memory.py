@@ -18,12 +18,26 @@ from zae_limiter.core.errors import RepositoryClosedError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused
 from zae_limiter.core.status import TableSize
 from zae_limiter.process import renew_in_copies
+from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.operations import Change, Check, DirectUpdate, Key, Operation, Page, Query, Update, Write
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, IndexEntry, apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
 from zae_limiter.tables.parts import LAST_PART, Parts, next_turns
-from zae_limiter.tables.totals import BUCKET, HOUR_MS, RETENTION_HOURS, Logged, Opened, added, change, logged
+from zae_limiter.tables.totals import (
+    BUCKET,
+    HOUR_MS,
+    RETENTION_HOURS,
+    Logged,
+    Opened,
+    added,
+    change,
+    in_use_of,
+    logged,
+    open_at,
+    raised,
+    takes_slots,
+)
 
 _LONGEST_LOG = 100_000
 _SHORT_ORDER = 8
@@ -165,6 +179,9 @@ class MemoryTable:
                 stays = isinstance(operation, DirectUpdate) or (
                     type(operation) is Update and not operation.remove and keeps_place(operation.set)
                 )
+                # A take of slots may have to store the highest number in use. The usual take has none.
+                if type(operation) is not BucketTake and takes_slots(operation) and self._raises(key, new):
+                    written = None
                 # A removed total must be logged. A limit is removed with all its attributes, so an update that
                 # removes a single attribute removes no total.
                 if (not stays and (moves(operation) or len(operation.remove) > 1)) or not written:  # type: ignore[union-attr] # an Update
@@ -213,7 +230,7 @@ class MemoryTable:
                 items = self._item_parts[hash(key) & LAST_PART]
                 old = items.get(key)
                 new = apply(update, old) if old else None
-                if old is None or type(new) is not dict:
+                if old is None or type(new) is not dict or (takes_slots(update) and self._raises(key, new)):
                     return None
                 planned.append((items, update, old, new))
             for items, update, old, new in planned:
@@ -271,7 +288,7 @@ class MemoryTable:
                     item = self._find(key)
                     if item is not totals:
                         hour = self._opened_in.of(key)[key]
-                        found = Logged(hour, added(totals, item), Opened(hour, item))
+                        found = Logged(hour, added(totals, item), open_at(hour, item, item), in_use_of(totals))
                         self._carry_out((_PlannedWrite(key, None, (), (), found, self._change(key, found)),))
                     part.move_to_end(key)
             return after
@@ -350,6 +367,11 @@ class MemoryTable:
         used = None if found is None else self._change(key, found, earlier)
         return _PlannedWrite(same, new, removed_entries, added_entries, found, used)
 
+    def _raises(self, key: _PlainKey, new: dict[str, Any]) -> bool:
+        """Return whether more slots of a bucket are in use than ever in this hour."""
+        totals = self._opened.of(key).get(key)
+        return totals is not None and bool(raised(totals, new, self._hour))
+
     def _opening(self, key: _PlainKey) -> Opened | None:
         """Return the opening of a bucket, None if it is not open."""
         totals = self._opened.of(key).get(key)
@@ -357,7 +379,9 @@ class MemoryTable:
 
     def _change(self, key: _PlainKey, found: Logged, earlier: int = 0) -> Change | None:
         """Return the change to log, None if nothing was used; ``earlier`` changes are logged before it."""
-        return change(self._sequence + earlier + 1, Key(*key), found.hour, found.added) if found.added else None
+        if not found.added:
+            return None
+        return change(self._sequence + earlier + 1, Key(*key), (found.hour, found.added), found.in_use)
 
     def _carry_out(self, steps: tuple[_PlannedWrite, ...]) -> None:
         """Carry out a plan; once it is stored in `_unfinished`, it is completed even if this caller is interrupted."""

@@ -132,7 +132,7 @@ class _Connection(asyncio.Protocol):
         self._monotonic_s = clock.monotonic_s
         self._reader = HttpResponseReader()
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[HttpResponse | Unavailable] | None = None
+        self._waiter: runtime.Answer[HttpResponse | Unavailable] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._late_at_s = self._timeout_s = 0.0
         self.heard_s = clock.monotonic_s()
@@ -147,11 +147,13 @@ class _Connection(asyncio.Protocol):
             return Unavailable(ConnectionError("the connection was closed before the request"), ambiguous=False)
         # Until the response is complete, another caller would read the rest of it. So the connection is not reusable.
         self.usable = False
-        self._waiter = self._loop.create_future()
+        waiter: runtime.Answer[HttpResponse | Unavailable] = runtime.Answer(loop=self._loop)
+        waiter.detached = None
+        self._waiter = waiter
         self._watch(timeout_s)
         self._transport.write(request)
         try:
-            return await self._waiter
+            return await waiter
         finally:
             self._waiter = None
 
@@ -188,7 +190,8 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the response; close the connection if no call waits for data."""
-        if self._waiter is None:
+        waiter = self._waiter
+        if waiter is None:
             self.close()
             return
         try:
@@ -200,8 +203,10 @@ class _Connection(asyncio.Protocol):
         if answer is not None:
             self.heard_s = self._monotonic_s()
             # If the waiter is done, its call was cancelled or has timed out, and this connection is being closed.
-            self.usable = self._reader.keep_alive and not self._waiter.done()
-            self._end(answer)
+            self.usable = self._reader.keep_alive and not waiter.done()
+            # Last: the caller continues in this call, and may use the connection again.
+            if not waiter.done():
+                waiter.deliver(answer)
 
     def eof_received(self) -> None:
         """Stop the reuse of a connection that the server has closed; the loop closes it in its next iteration."""

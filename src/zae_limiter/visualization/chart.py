@@ -12,6 +12,7 @@ from zae_limiter.visualization.wording import (
     UNITS,
     amount_of,
     percent,
+    slots_in_use,
     span_of,
     whole_number,
     window_name,
@@ -96,7 +97,10 @@ def _highest_share(series: Series, part: SeriesPart) -> str:
     if part.limit is None:
         known = any(one.limit is not None for one in series.parts)
         return ", limit unknown" if known and not part.is_sum else ""
-    limits = [window_limit(part.limit, window) for window in series.windows]
+    if part.limit.is_concurrent:
+        most = part.highest_in_use
+        return "" if most is None else f", highest in use {slots_in_use(most, part.limit)}"
+    limits = [window_limit(part.limit, window) or 1 for window in series.windows]
     amount, limit = max(zip(part.amounts, limits, strict=True), key=lambda one: one[0] / one[1])
     share = percent(amount, limit)
     return f", {share} of its limit" if share.startswith("under") else f", at most {share} of its limit"

@@ -71,10 +71,11 @@ def _in_all(sums: Sums) -> str:
     """
     unit = UNITS[sums.window_type]
     about = f"{sums.of_what} A snapshot is {'an' if unit == 'hour' else 'a'} {unit} in which an entity used a resource."
-    head = '<th>limit</th><th class="number">total</th><th class="number">mean of a snapshot</th>'
+    titles = ["total", "mean of a snapshot", *sums.titles[3:]]
+    head = "<th>limit</th>" + "".join(f'<th class="number">{title}</th>' for title in titles)
     rows = [
-        f'<td><span>{_in_words(limit)}</span></td><td class="number">{total}</td><td class="number">{mean}</td>'
-        for limit, total, mean in sums.rows
+        f"<td><span>{_in_words(limit)}</span></td>" + "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        for limit, *cells in sums.rows
     ]
     return table_card("Totals", about, head, rows)
 
@@ -114,6 +115,8 @@ def _limit_facts(series: Series, unit: str) -> dict[str, str]:
     compares them with.
     """
     known = [part.limit for part in series.parts if part.limit is not None]
+    if series.highest_in_use is not None or any(limit.is_concurrent for limit in known):
+        return _slot_facts(series)
     if not known:
         return {"Limit": "unknown <small>usage does not record it</small>"}
     if series.window_limits is None:
@@ -126,6 +129,16 @@ def _limit_facts(series: Series, unit: str) -> dict[str, str]:
         return stated
     share = percent(series.amounts[peak], allowed)
     return {**stated, "Of the limit": f"{share} <small>in the busiest {unit}</small>"}
+
+
+def _slot_facts(series: Series) -> dict[str, str]:
+    """Return the highest number of slots in use, and the limit if it is known and of one part."""
+    most = series.highest_in_use
+    highest = {} if most is None else {"Highest in use": whole_number(most)}
+    limit = series.parts[0].limit
+    if len(series.parts) > 1 or limit is None:
+        return highest
+    return {**highest, "Limit": f"{_fact(limit.capacity)} <small>at a time</small>"}
 
 
 def _capitalized(noun: str) -> str:
@@ -154,7 +167,8 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
         numbers = "".join(f'<{tag} class="number">{cell}</{tag}>' for cell in cells[rows.named :])
         return named + numbers
 
-    titles = [*rows.titles[: rows.named], *map(_in_words, rows.titles[rows.named : -1]), "writes"]
+    limits = map(_in_words, rows.titles[rows.named : rows.counted])
+    titles = [*rows.titles[: rows.named], *limits, *map(escape, rows.titles[rows.counted : -1]), "writes"]
     count = counted(len(snapshots), "row")
     if len(snapshots) > _MOST_ROWS:
         count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV output has all)"

@@ -123,10 +123,11 @@ def _heading(series: Series) -> list[str]:
     unit = UNITS[series.window_type]
     name = "" if series.noun == series.limit else f" ({series.limit})"
     most = f"{whole_number(max(series.amounts))} {in_window(series.windows[series.peak])}"
+    highest = "" if series.highest_in_use is None else f", highest in use {whole_number(series.highest_in_use)}"
     return [
         f"{series.noun} per {unit}{name}: {series.whose}",
         f"{span_of(series.windows)} UTC",
-        f"total {whole_number(series.total)}, most {most}",
+        f"total {whole_number(series.total)}, most {most}{highest}",
     ]
 
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, Window, window_at
@@ -21,12 +21,16 @@ LimitsInForce = Mapping[tuple[str, str], Sequence[Limit]]
 
 @dataclass(frozen=True, slots=True)
 class SeriesPart:
-    """The usage of one entity or resource, or the sum of several; ``limit`` is None if it is unknown."""
+    """The usage of one entity or resource, or the sum of several; ``limit`` is None if it is unknown.
+
+    ``highest_in_use`` is the highest number of slots in use in any window, None if the limit has no slots.
+    """
 
     label: str
     amounts: tuple[int, ...]
     limit: Limit | None = None
     is_sum: bool = False
+    highest_in_use: int | None = None
 
     @property
     def total(self) -> int:
@@ -60,9 +64,15 @@ class Series:
 
     @property
     def window_limits(self) -> list[int] | None:
-        """What the limit allows in each window; None if it is unknown, or if there are several parts."""
+        """What the limit allows in each window; None if it is unknown or of slots, or if there are several parts."""
         limit = self.parts[0].limit if len(self.parts) == 1 else None
-        return None if limit is None else [window_limit(limit, window) for window in self.windows]
+        allowed = [] if limit is None else [window_limit(limit, window) for window in self.windows]
+        return [amount for amount in allowed if amount is not None] or None
+
+    @property
+    def highest_in_use(self) -> int | None:
+        """The highest number of slots in use in any window and part; None if the limit has no slots."""
+        return max((part.highest_in_use for part in self.parts if part.highest_in_use is not None), default=None)
 
     @property
     def amounts(self) -> list[int]:
@@ -103,7 +113,8 @@ def series_of(
         for limit in limits_of(by_kind[kind]):
             used = _used(by_kind[kind], limit, windows[0].type, name)
             known = _limits_by_label(by_kind[kind], limit, name, limits or {})
-            parts = _parts(used, windows, bounds.parts, known)
+            found_parts = _parts(used, windows, known)
+            parts = _largest(_with_slots(found_parts, by_kind[kind], limit, name), bounds.parts)
             found.append(Series(limit, whose(by_kind[kind]), kind, windows, parts))
     return found
 
@@ -111,6 +122,11 @@ def series_of(
 def limits_of(snapshots: Iterable[UsageSnapshot]) -> list[str]:
     """Return the names of all limits, sorted."""
     return sorted({name for snapshot in snapshots for name in snapshot.counters})
+
+
+def slots_of(snapshots: Iterable[UsageSnapshot]) -> list[str]:
+    """Return the names of the limits of concurrent use, sorted."""
+    return sorted({name for snapshot in snapshots for name in snapshot.highest_in_use})
 
 
 def whose(snapshots: Sequence[UsageSnapshot]) -> str:
@@ -175,16 +191,36 @@ def _key(kind: str, start: str) -> str:
 
 
 def _parts(
-    used: Mapping[str, Counter[str]], windows: Sequence[Window], most: int, limits: Mapping[str, Limit]
-) -> tuple[SeriesPart, ...]:
-    """Return the largest parts first, and the sum of all others if there are too many."""
+    used: Mapping[str, Counter[str]], windows: Sequence[Window], limits: Mapping[str, Limit]
+) -> list[SeriesPart]:
+    """Return the largest parts first."""
     parts = [
         SeriesPart(label, tuple(by_key[window.key] for window in windows), limits.get(label))
         for label, by_key in used.items()
     ]
-    parts.sort(key=lambda part: (-part.total, part.label))
+    return sorted(parts, key=lambda part: (-part.total, part.label))
+
+
+def _with_slots(
+    parts: Sequence[SeriesPart],
+    snapshots: Iterable[UsageSnapshot],
+    limit: str,
+    name: Callable[[UsageSnapshot], str],
+) -> Sequence[SeriesPart]:
+    """Return parts with the highest number of slots in use, if the limit has slots."""
+    highest: dict[str, int] = {}
+    for snapshot in snapshots:
+        slots = snapshot.highest_in_use.get(limit)
+        if slots is not None:
+            highest[name(snapshot)] = max(slots, highest.get(name(snapshot), 0))
+    return [replace(part, highest_in_use=highest.get(part.label)) for part in parts] if highest else parts
+
+
+def _largest(parts: Sequence[SeriesPart], most: int) -> tuple[SeriesPart, ...]:
+    """Return the first parts, and the sum of all others if there are too many."""
     if len(parts) <= most:
         return tuple(parts)
     shown, others = parts[: most - 1], parts[most - 1 :]
     together = tuple(sum(of_window) for of_window in zip(*(part.amounts for part in others), strict=True))
-    return (*shown, SeriesPart(f"{len(others)} others", together, is_sum=True))
+    highest = max((part.highest_in_use for part in others if part.highest_in_use is not None), default=None)
+    return (*shown, SeriesPart(f"{len(others)} others", together, is_sum=True, highest_in_use=highest))

@@ -19,10 +19,19 @@ class Sums:
     summary: UsageSummary
 
     @property
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Each limit with its total and mean, formatted."""
-        total, average = self.summary.total, self.summary.average
-        return [(name, whole_number(total[name]), f"{average[name]:,.1f}") for name in sorted(total)]
+    def titles(self) -> list[str]:
+        """The titles of the rows; the last one only if a limit has slots."""
+        return ["limit", "total", "mean", *(["highest in use"] if self.summary.highest_in_use else [])]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Each limit with its total and mean, and with the highest number of slots in use, formatted."""
+        total, average, highest = self.summary.total, self.summary.average, self.summary.highest_in_use
+        rows: list[tuple[str, ...]] = []
+        for name in sorted(total):
+            slots = [whole_number(highest[name]) if name in highest else "-"] if highest else []
+            rows.append((name, whole_number(total[name]), f"{average[name]:,.1f}", *slots))
+        return rows
 
     @property
     def of_what(self) -> str:
@@ -43,9 +52,13 @@ def sums_as_csv(snapshots: Sequence[UsageSnapshot]) -> str:
     """Return comma-separated values, one row per limit; only the header if there are no snapshots."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_FACTS)
-    for sums in sums_of(snapshots):
+    all_sums = sums_of(snapshots)
+    has_slots = any(sums.summary.highest_in_use for sums in all_sums)
+    writer.writerow([*_FACTS, *(["highest_in_use"] if has_slots else [])])
+    for sums in all_sums:
         summary = sums.summary
         of_what = [sums.window_type, summary.snapshot_count, summary.min_window_start, summary.max_window_start]
-        writer.writerows([name, summary.total[name], summary.average[name], *of_what] for name in sorted(summary.total))
+        for name in sorted(summary.total):
+            highest = [summary.highest_in_use.get(name, "")] if has_slots else []
+            writer.writerow([name, summary.total[name], summary.average[name], *of_what, *highest])
     return text.getvalue().removesuffix("\n")

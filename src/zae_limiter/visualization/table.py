@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import UsageSnapshot
-from zae_limiter.visualization.series import limits_of
+from zae_limiter.visualization.series import limits_of, slots_of
 from zae_limiter.visualization.wording import whole_number, window_name
 
 NOTHING = "There is no usage."
@@ -18,10 +18,14 @@ _FACTS = ("entity_id", "resource", "window_type", "window_start", "window_end")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Titles and rows; the first ``named`` cells of a row are names, the others numbers."""
+    """Titles and rows; the first ``named`` cells of a row are names, the others numbers.
+
+    Those before ``counted`` are limits. Then follow the highest numbers of slots in use, and the writes.
+    """
 
     titles: Sequence[str]
     cells: Sequence[Sequence[str]]
+    counted: int
     named: int = len(_NAMED)
 
 
@@ -45,32 +49,40 @@ class TableFormatter:
 
 
 class CsvFormatter:
-    """Comma-separated values with a header; the usage of a limit is in the column ``used_`` plus its name."""
+    """Comma-separated values with a header; the usage of a limit is in the column ``used_`` plus its name.
+
+    Of limits of concurrent use, ``highest_in_use_`` plus the name has the highest number of slots in use.
+    """
 
     def __repr__(self) -> str:
         return "CsvFormatter()"
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the lines; only the header if there are no snapshots."""
-        limits = limits_of(snapshots)
+        limits, slots = limits_of(snapshots), slots_of(snapshots)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*_FACTS, *(f"used_{name}" for name in limits), "total_events"])
+        counted = [*(f"used_{name}" for name in limits), *(f"highest_in_use_{name}" for name in slots)]
+        writer.writerow([*_FACTS, *counted, "total_events"])
         for one in snapshots:
             facts = [one.entity_id, one.resource, one.window_type, one.window_start, one.window_end]
-            writer.writerow([*facts, *(one.counters.get(name, "") for name in limits), one.total_events])
+            highest = (one.highest_in_use.get(name, "") for name in slots)
+            writer.writerow([*facts, *(one.counters.get(name, "") for name in limits), *highest, one.total_events])
         return text.getvalue().removesuffix("\n")
 
 
 def rows_of(snapshots: Sequence[UsageSnapshot]) -> Rows:
     """Return snapshots as rows of text; a missing limit is a dash."""
-    limits = limits_of(snapshots)
-    titles = [*_NAMED, *limits, "writes"]
-    return Rows(titles, [_row(snapshot, limits) for snapshot in snapshots])
+    limits, slots = limits_of(snapshots), slots_of(snapshots)
+    titles = [*_NAMED, *limits, *(f"{name} highest in use" for name in slots), "writes"]
+    cells = [_row(snapshot, limits, slots) for snapshot in snapshots]
+    return Rows(titles, cells, len(_NAMED) + len(limits))
 
 
-def _row(snapshot: UsageSnapshot, limits: Sequence[str]) -> list[str]:
-    used = [whole_number(snapshot.counters[name]) if name in snapshot.counters else "-" for name in limits]
+def _row(snapshot: UsageSnapshot, limits: Sequence[str], slots: Sequence[str]) -> list[str]:
+    counters, highest = snapshot.counters, snapshot.highest_in_use
+    used = [whole_number(counters[name]) if name in counters else "-" for name in limits]
+    used += [whole_number(highest[name]) if name in highest else "-" for name in slots]
     named = [window_name(snapshot.window_type, snapshot.window_start), snapshot.entity_id, snapshot.resource]
     return [*named, *used, whole_number(snapshot.total_events)]
 

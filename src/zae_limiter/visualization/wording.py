@@ -34,9 +34,16 @@ def noun_of(limit_name: str) -> str:
 
 
 def per_period(limit: Limit) -> str:
-    """Format the rate of a limit: ``100 per minute``, ``5 per 90 seconds``."""
+    """Format the rate of a limit: ``100 per minute``, ``5 per 90 seconds``; of slots ``at most 20 at a time``."""
+    if limit.is_concurrent:
+        return f"at most {limit.capacity:,} at a time"
     seconds = limit.refill_period_seconds
     return f"{limit.refill_amount:,} per {_PERIODS.get(seconds, f'{seconds:,} seconds')}"
+
+
+def slots_in_use(number: int, limit: Limit) -> str:
+    """Format a number of slots in use: ``12 of 20``."""
+    return f"{number:,} of {limit.capacity:,}"
 
 
 def percent(amount: int, limit: int) -> str:

@@ -1,5 +1,6 @@
 """Show a scope of ASGI as a request, and find the template of its route."""
 
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
@@ -9,6 +10,14 @@ NO_ROUTE: Final = "\0"
 """The template of a request that no route of the application matches."""
 
 _FULL_MATCH = 2
+_MATCHED_BY_REGEX = frozenset(
+    {
+        *(("starlette.routing", name) for name in ("Route", "WebSocketRoute", "Mount")),
+        *(("fastapi.routing", name) for name in ("APIRoute", "APIWebSocketRoute", "_EffectiveRouteContext")),
+    }
+)
+"""The classes of routes that match by ``path_regex``. A subclass may match by anything."""
+_MOST_OWNERS = 256
 
 
 class AsgiRequest:
@@ -97,13 +106,19 @@ def route_template(scope: Mapping[str, Any], wrapped: Any = None) -> str | None:
     return _joined(_matching(routes, scope))
 
 
-def _matching(routes: Iterable[Any], scope: Mapping[str, Any]) -> list[_Matched]:
-    """Return the routes that match, from the outermost to the innermost; nothing if none does."""
-    for route in routes:
+def _matching(routes: Iterable[Any], scope: Mapping[str, Any], owner: object = None) -> list[_Matched]:
+    """Return the routes that match, from the outermost to the innermost; nothing if none does.
+
+    ``owner`` has made the routes; None if they are themselves what stays the same between two requests.
+    """
+    path, known = scope["path"], list(routes)
+    for route, literal in zip(known, _literals_of(known, routes if owner is None else owner), strict=True):
+        if literal not in path:
+            continue
         included = getattr(route, "effective_route_contexts", None)
         if included is not None:
             # FastAPI keeps an included router as one route. These are its routes, with their whole paths.
-            chain = _matching(included(), scope)
+            chain = _matching(included(), scope, route)
             if chain:
                 return chain
             continue
@@ -115,6 +130,37 @@ def _matching(routes: Iterable[Any], scope: Mapping[str, Any]) -> list[_Matched]
             below = getattr(shown, "routes", None)
             return [matched, *(_matching(below, {**scope, **child}) or [_NOTHING_BELOW])] if below else [matched]
     return []
+
+
+_literals: dict[int, tuple[list[Any], list[str]]] = {}
+"""What ``_literals_of`` found, by the ids of owners; the routes are those of then."""
+
+
+def _literals_of(routes: list[Any], owner: object) -> list[str]:
+    """Return a text for each route that is part of every path that it matches; empty if unknown.
+
+    It tells most routes apart without a regular expression, so that many routes cost little.
+    """
+    found = _literals.get(id(owner))
+    # An application may add routes at any time, and an id may be that of another owner by now.
+    if found is None or found[0] != routes:
+        if len(_literals) >= _MOST_OWNERS:
+            _literals.clear()
+        found = _literals[id(owner)] = routes, [_literal_of(route) for route in routes]
+    return found[1]
+
+
+def _literal_of(route: Any) -> str:
+    kind = type(route)
+    if (kind.__module__, kind.__qualname__) not in _MATCHED_BY_REGEX:
+        return ""
+    shown = getattr(route, "starlette_route", None) or route
+    path, pattern = getattr(shown, "path", None), getattr(shown, "path_regex", None)
+    if not isinstance(path, str) or not isinstance(pattern, re.Pattern) or pattern.flags & re.IGNORECASE:
+        return ""
+    # The path below a mount is the end of a path, whatever a version of Starlette takes for its root.
+    literal = path.partition("{")[0]
+    return literal if pattern.pattern.startswith(f"^{re.escape(literal)}") else ""
 
 
 def _joined(chain: list[_Matched]) -> str | None:

@@ -8,6 +8,7 @@ from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.waiting import check_wait
 
 Dialect = Literal["ietf", "openai", "anthropic"]
 """The headers that report limits: those of the IETF draft, of OpenAI's API, or of Anthropic's."""
@@ -29,7 +30,7 @@ class Ask:
         ```
 
     Raises:
-        ValidationError: A dialect is unknown.
+        ValidationError: A dialect is unknown, or ``max_wait`` or ``priority`` is invalid.
 
     Attributes:
         entity: The user, key or project that is limited.
@@ -44,6 +45,9 @@ class Ask:
         roles: What limits count, by name, for OpenAI's and Anthropic's headers. Added to the usual names.
         also: Other entities and resources to take from, all or none, as for ``acquire``. The lease has a part for each
             of them in ``lease.also``. ``limits`` does not apply to them.
+        max_wait: Wait at most this many seconds for the tokens before the request is rejected, as for ``acquire``.
+            None rejects immediately.
+        priority: Requests of a higher priority go first among those that wait.
     """
 
     entity: str
@@ -55,6 +59,8 @@ class Ask:
     headers: Dialect | Sequence[Dialect] = "ietf"
     roles: Mapping[str, Role] | None = None
     also: Sequence[Also] | None = None
+    max_wait: float | None = None
+    priority: int = 0
 
     def __post_init__(self) -> None:
         # Checked here: an error in the response's headers would come after the work was done.
@@ -62,6 +68,8 @@ class Ask:
             unknown = [one for one in self.dialects if one not in _DIALECTS]
             if unknown:
                 raise ValidationError("headers", unknown[0], f"must be one of {', '.join(_DIALECTS)}")
+        if self.max_wait is not None:
+            check_wait(self.max_wait, self.priority)
 
     @property
     def dialects(self) -> Sequence[Dialect]:

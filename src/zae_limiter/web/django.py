@@ -11,7 +11,7 @@ from typing import Any
 try:
     from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
     from django.conf import settings
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest, HttpResponse, UnreadablePostError
     from django.utils.decorators import sync_and_async_middleware
     from django.utils.module_loading import import_string
 except ImportError as missing:
@@ -93,7 +93,11 @@ class _Limited:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Answer an error of the limiter that a view has raised."""
-        refusal = call_of(request).refuse(error)
+        call = call_of(request)
+        if isinstance(error, UnreadablePostError):
+            # The client has disconnected while it sent the body, and is charged.
+            call.commit()
+        refusal = call.refuse(error)
         return None if refusal is None else _response(refusal)
 
     def _refuse(self, request: HttpRequest, error: ZAELimiterError) -> HttpResponse:

@@ -93,4 +93,4 @@ class LimiterThrottle(BaseThrottle):  # type: ignore[misc] # the framework has n
         """Return the seconds until the request would be admitted; None if it never would be, or was not rejected."""
         if self._exceeded is None or self._exceeded.never:
             return None
-        return self._exceeded.retry_after_seconds
+        return self._exceeded.next_try_seconds

@@ -24,6 +24,9 @@ Text = TypeVar("Text", bound=str | bytes)
 LARGEST_INTEGER = 10**15 - 1
 """The largest integer of a structured field (RFC 9651)."""
 
+SLOTS_AFTER_S = 1
+"""Slots of a limit of concurrent use are returned at any time, so clients are told to come back after one second."""
+
 LONGEST_DURATION_MS = (2**63 - 1) // 10**6
 """The longest duration of Go, which has 63 bits for nanoseconds."""
 
@@ -41,6 +44,8 @@ def ietf(statuses: Sequence[LimitStatus], roles: Mapping[str, Role] | None, now_
 
     ``q`` is the capacity, and ``w`` the seconds to fill from empty. ``r`` is what is left. ``t`` is the seconds until
     more is available, absent if the bucket is full. ``pk`` is a hash of entity and resource.
+
+    A limit of concurrent use has the quota unit ``concurrent-requests`` and no ``w``, and ``t`` is 1.
     """
     policies, states = [], []
     for status in _least(statuses, _name_of):
@@ -133,10 +138,13 @@ def merged_headers(
 
 
 def retry_headers(exceeded: RateLimitExceeded) -> list[Header]:
-    """Return ``Retry-After`` in whole seconds, rounded up, and ``retry-after-ms``, which SDKs read first."""
+    """Return ``Retry-After`` in whole seconds, rounded up, and ``retry-after-ms``, which SDKs read first.
+
+    If only limits of concurrent use are exceeded, they are at most one second.
+    """
     return [
         ("Retry-After", exceeded.retry_after_header),
-        ("retry-after-ms", str(max(1, _ceil_ms(exceeded.retry_after_seconds)))),
+        ("retry-after-ms", str(max(1, _ceil_ms(exceeded.next_try_seconds)))),
     ]
 
 
@@ -172,11 +180,13 @@ def rfc3339(seconds: int) -> str:
 def _policy(name: str, capacity: int, rate: tuple[int, int], entity_id: str, resource: str) -> tuple[str, str]:
     """Return the policy of a limit, and the parameter with the key of its bucket.
 
-    ``rate`` are the amount and the seconds of its refill.
+    ``rate`` are the amount and the seconds of its refill, both 0 for a limit of concurrent use.
     """
+    key, quota = f";pk=:{partition_key(entity_id, resource)}:", min(capacity, LARGEST_INTEGER)
+    if not rate[0]:
+        return f'"{name}";q={quota};qu="concurrent-requests"{key}', key
     limit = Limit(name, capacity, *rate)
-    key = f";pk=:{partition_key(entity_id, resource)}:"
-    quota, window_s = min(limit.capacity, LARGEST_INTEGER), min(-(-limit.fill_time_ms // 1000), LARGEST_INTEGER)
+    window_s = min(-(-limit.fill_time_ms // 1000), LARGEST_INTEGER)
     return f'"{limit.name}";q={quota};w={window_s}{key}', key
 
 
@@ -215,6 +225,8 @@ def _more_after_s(status: LimitStatus) -> int:
     The status of a request that was admitted has no parts of tokens, so the time for a whole token is returned.
     """
     limit = status.limit
+    if limit.is_concurrent:
+        return SLOTS_AFTER_S
     seconds = -(-(1 - min(status.available, 0)) * limit.refill_period_seconds // limit.refill_amount)
     if status.exceeded:
         seconds = min(seconds, max(1, math.ceil(status.retry_after_seconds)))
@@ -223,6 +235,8 @@ def _more_after_s(status: LimitStatus) -> int:
 
 def _full_after_ms(status: LimitStatus) -> int:
     limit = status.limit
+    if limit.is_concurrent:
+        return SLOTS_AFTER_S * 1000 if status.available < limit.capacity else 0
     return max(0, -(-(limit.capacity - status.available) * limit.refill_period_ms // limit.refill_amount))
 
 

@@ -68,7 +68,7 @@ class AsyncSource:
                 return BatchedSeveralLease(*late).ask(ask.also)
             return BatchedLease(*late)
         arguments = ask.entity, resource, ask.consume, ask.limits, ask.on_unavailable, ask.on_error
-        return limiter.acquire(*arguments, also=ask.also)
+        return limiter.acquire(*arguments, also=ask.also, max_wait=ask.max_wait, priority=ask.priority)
 
     async def _open(self) -> RateLimiter:
         """Open the store. Concurrent requests share one attempt and its failure, so that they do not wait in turn."""
@@ -147,7 +147,7 @@ class SyncSource:
                 return BatchedSeveralLease(*late).ask(ask.also)
             return SyncBatchedLease(*late)
         arguments = ask.entity, resource, ask.consume, ask.limits, ask.on_unavailable, ask.on_error
-        return limiter.acquire(*arguments, also=ask.also)
+        return limiter.acquire(*arguments, also=ask.also, max_wait=ask.max_wait, priority=ask.priority)
 
     def _open(self, url: str | None) -> SyncRateLimiter:
         """Open the store. A request that waited for a failed attempt gets its failure, and does not try again."""

@@ -79,16 +79,22 @@ def refusal_of(error: BaseException, ask: Ask | None, now_s: float) -> Refusal |
 def _exceeded(error: RateLimitExceeded, ask: Ask | None, now_s: float) -> Refusal:
     violated = list(dict.fromkeys(status.limit_name for status in error.violations))
     headers = retry_headers(error) + _headers_of(error.statuses, ask, now_s)
-    worst = error.primary_violation
-    detail = (
-        f"Limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested. "
-        f"Retry after {worst.retry_after_seconds:.3f} s."
-    )
+    # Without a missing token, the request would have to wait behind others.
+    detail = f"Other requests wait for the same tokens. Retry after {error.next_try_seconds:.3f} s."
+    if violated:
+        worst = error.primary_violation
+        used = "" if worst.in_use is None else f" and {worst.in_use} in use"
+        # As the header: slots may be returned before the wait of the limit ends.
+        wait_s = worst.retry_after_seconds if worst.exact else error.next_try_seconds
+        detail = (
+            f"Limit {worst.limit_name!r}: {worst.available} available{used}, {worst.requested} requested. "
+            f"Retry after {wait_s:.3f} s."
+        )
     members = {
         "type": QUOTA_EXCEEDED,
         "title": "Request cannot be satisfied as assigned quota has been exceeded",
         "violated-policies": violated,
-        "retry_after_seconds": error.retry_after_seconds,
+        "retry_after_seconds": error.next_try_seconds,
         "limits": [_member(status) for status in error.statuses],
     }
     return _refusal(HTTPStatus.TOO_MANY_REQUESTS, headers, detail, members)
@@ -132,7 +138,7 @@ def _headers_of(statuses: Sequence[LimitStatus], ask: Ask | None, now_s: float) 
 
 def _member(status: LimitStatus) -> dict[str, Any]:
     """Return a limit for the body. The ids of entities stay inside: a parent's id may be secret."""
-    return {
+    member = {
         "limit": status.limit_name,
         "pk": partition_key(status.entity_id, status.resource),
         "capacity": status.limit.capacity,
@@ -144,6 +150,9 @@ def _member(status: LimitStatus) -> dict[str, Any]:
         "exceeded": status.exceeded,
         "retry_after_seconds": status.retry_after_seconds,
     }
+    if status.in_use is None:
+        return member
+    return member | {"hold_seconds": status.limit.hold_seconds, "in_use": status.in_use, "exact": status.exact}
 
 
 def _refusal(status: HTTPStatus, headers: list[Header], detail: str, members: dict[str, Any] | None = None) -> Refusal:

@@ -1,7 +1,8 @@
 """Limit a WSGI application, without any framework.
 
 A lease ends when the server closes the body. Servers do that after the last byte, and also if the client disconnects.
-The lease is committed with the first byte. From then on the client is charged for what was used, whatever happens.
+The lease is committed with the first byte, or when the body of the request cannot be read. From then on the client is
+charged for what was used, whatever happens.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,6 +118,8 @@ class RateLimitMiddleware:
         call = SyncCall(self._source)
         response = _Response(call, start_response)
         environ[CALL] = call
+        if environ.get("CONTENT_LENGTH", "0") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ:
+            environ["wsgi.input"] = _Input(environ["wsgi.input"], call)
         try:
             self._take(call, environ)
             body = self._app(environ, response.start_response)
@@ -133,6 +136,35 @@ class RateLimitMiddleware:
         ask = checked_ask(self._rules(WsgiRequest(environ)))
         if ask is not None:
             environ[LEASE] = call.take(ask)
+
+
+class _Input:
+    """The body of a request. If it cannot be read, its client is to blame, and is charged for what was taken.
+
+    Otherwise a client could send half a body and disconnect, which fails the application, and pay nothing.
+    """
+
+    __slots__ = ("_call", "_inner")
+
+    def __init__(self, inner: Any, call: SyncCall) -> None:
+        self._inner = inner
+        self._call = call
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        # Servers offer further methods, such as ``readinto``.
+        return partial(self._read, found) if name.startswith("read") else found
+
+    def _read(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except Exception:
+            # Servers raise errors of their own, for a lost connection and for a malformed body.
+            self._call.commit()
+            raise
 
 
 class _Response:
@@ -172,7 +204,12 @@ class _Response:
         self.sent = True
         status = int(self._status[:3])
         headers = merged_headers(self._headers, self.call.start(status), status)
-        self._server_write = self._server_start(self._status, headers)
+        try:
+            self._server_write = self._server_start(self._status, headers)
+        except BaseException as error:
+            # Servers check headers, so nothing was sent.
+            self.call.fail(error)
+            raise
         self.call.commit()
 
     def fail(self, error: BaseException) -> Refusal | None:

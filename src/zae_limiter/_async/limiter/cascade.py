@@ -230,6 +230,17 @@ async def take_several_in_turn(client: DirectClient, requests: Sequence[AcquireR
     return await _with_bypasses(client, asked, held)
 
 
+async def limited_parts(client: BucketClient, requests: Sequence[AcquireRequest]) -> list[AcquireRequest]:
+    """Return the requests to all buckets that may refuse several requests.
+
+    Raises:
+        ValidationError: A name is invalid, a limit is not in force, or there are too many buckets.
+        EntityBlockedError: An entity is blocked.
+        RateLimiterUnavailable: The table did not answer.
+    """
+    return _summed([one.parts for one in await _ask_each(client, requests) if not one.bypass])
+
+
 async def _ask_each(client: BucketClient, requests: Sequence[AcquireRequest]) -> list[PartedRequest]:
     """Return the requests to all buckets of each request.
 
@@ -353,12 +364,11 @@ async def exceeded(
 ) -> RateLimitExceeded:
     """Return the error of a request, with the status of every limit of every bucket that it takes from.
 
-    The statuses of a bucket that did not reject are cached, or read once.
+    The statuses of the buckets that did not reject are cached, or are read in one call.
     """
     known = {rejection.bucket: rejection.statuses() for rejection in rejections}
-    for one in parts:
-        if one.bucket not in known:
-            known[one.bucket] = await client.levels.statuses_of(one)
+    others = [one for one in parts if one.bucket not in known]
+    known.update(zip((one.bucket for one in others), await client.levels.statuses_of(others), strict=True))
     return RateLimitExceeded([status for one in parts for status in known[one.bucket]])
 
 
@@ -367,15 +377,13 @@ async def never_admitted(
 ) -> AmountExceedsCapacityError:
     """Return the same error with the status of every limit of every bucket that the requests take from.
 
-    The statuses are cached, or read once.
+    The statuses are cached, or are read in one call.
     """
     try:
         parts = _summed([one.parts for one in await _ask_each(client, requests)])
     except (ValidationError, RateLimiterUnavailable):
         parts = list(requests)
-    statuses = []
-    for part in parts:
-        statuses += await client.levels.statuses_of_too_much(part)
+    statuses = [status for found in await client.levels.statuses_of_too_much(parts) for status in found]
     return AmountExceedsCapacityError(statuses, error.field, error.value, error.reason)
 
 

@@ -17,9 +17,7 @@ from zae_limiter._async.store.buckets import WriteResult
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.deferred import DeferredSettlements
-from zae_limiter.caches.request import AcquireRequest, Cascaded, Evaluated, Owed, OwnLimits, Plan, Rejected
-from zae_limiter.core.acquire import LOOK
-from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.caches.request import AcquireRequest, Cascaded, Owed, OwnLimits, Plan, Rejected, with_slots
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.lazy_dataclass import replace
@@ -66,6 +64,9 @@ class DeferringClient(BucketClient):
             if not owed:
                 return None
         starts = self._deferred.add(owed, self.monotonic_s(), self._within_s)
+        for one in owed:
+            # A take writes what waits to be settled, so a request may be admitted now.
+            self.note_credit(one)
         # After the settlements were added: a flush that removes this client also finds them.
         if not self._put_off.add(self):
             return await self.flush()
@@ -121,26 +122,11 @@ class DeferringClient(BucketClient):
         Raises:
             ValidationError: The bucket can never admit the request.
         """
-        return None if self._deferred.owes(request.bucket) else super().known_rejection(request)
+        return super().known_rejection(request) if self.rejects_by_view(request.bucket) else None
 
-    def plan(
-        self,
-        bucket: BucketId,
-        consume: dict[str, int],
-        now: TimeBounds,
-        own: OwnLimits = None,
-        until_s: float | None = None,
-        partly: bool = False,
-        known: Evaluated | None = None,
-    ) -> Plan | Rejected | None:
-        """Return how a request is carried out. No view rejects it while settlements of the bucket wait."""
-        plan = super().plan(bucket, consume, now, own, until_s, partly, known)
-        if not isinstance(plan, Rejected) or not self._deferred.owes(bucket):
-            return plan
-        memory, progress = self.caches.of(bucket), self._first if known is None else known.progress
-        step = None if memory.sharded else LOOK
-        parts = (bucket, consume, own, until_s, partly, memory, plan.seen_view, plan.terms, plan.amounts)
-        return Plan(*parts, step, now, progress)
+    def rejects_by_view(self, bucket: BucketId) -> bool:
+        """Return whether the cached view of a bucket may reject: not while settlements wait that change its level."""
+        return not self._deferred.owes(bucket)
 
     async def carry_out(self, plan: Plan) -> Admitted | Rejected:
         """Carry out a plan, with what waits to be settled with its bucket, in one write if possible.
@@ -250,7 +236,7 @@ class DeferringDirectClient(DeferringClient, DirectClient):
         if known is None or known.links is not None:
             return None
         plan = self.plan(bucket, consume, self.now(), own)
-        return await self.carry_out(plan) if isinstance(plan, Plan) else plan
+        return with_slots(await self.carry_out(plan)) if isinstance(plan, Plan) else plan
 
 
 def _combined(plan: Plan, owed: Sequence[Owed]) -> TakeAndSettle | None:

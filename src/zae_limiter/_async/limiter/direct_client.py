@@ -202,6 +202,7 @@ class DirectClient(BucketClient):
             raise
         if type(outcome) is Applied:
             memory.learn_taken(view_after_write(view, outcome.new, _OWN, now[1]))
+            self.caches.note_change(bucket)
         else:
             await self.see_through(lambda: self._return_again(hold, claims[0]))
         return True
@@ -224,6 +225,16 @@ class DirectClient(BucketClient):
         bucket, consume, own, until_s, partly, known = request
         plan = self.plan(bucket, consume, self.now(), own, until_s, partly, known) or await self.prepare(request)
         return plan if isinstance(plan, Rejected) else await self.carry_out(plan)
+
+    async def settle_later(self, owed: Sequence[Owed]) -> None:
+        """Settle with several buckets now."""
+        # One bucket is the usual case. It is settled with here, because each further call adds 1 % to a settlement.
+        if len(owed) != 1:
+            return await self.settle_all(owed)
+        await self.settler.settle(owed[0])
+        if self.caches.waiting is not None:
+            self.note_credit(owed[0])
+        return None
 
     async def settle_each(self, owed: Sequence[Owed]) -> list[BucketFailed | None]:
         """Settle with one bucket after the other; each is tried even if another fails."""

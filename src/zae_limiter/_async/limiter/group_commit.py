@@ -12,7 +12,7 @@ from zae_limiter._async.limiter.client import NetworkedClient
 from zae_limiter._async.limiter.write_batcher import WriteBatcher
 from zae_limiter._async.store.buckets import check_bucket
 from zae_limiter._async.store.scope import Scope
-from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
+from zae_limiter.caches.buckets import Bounded, BucketId, KnownLimits, Remembered
 from zae_limiter.caches.request import AcquireRequest, FallbackLimits, HeldBucket, Owed, Rejected, part_of
 from zae_limiter.core.add_or_set import shortfall
 from zae_limiter.core.batch import admitted, capacities_of, fitting, room_of, together
@@ -20,6 +20,8 @@ from zae_limiter.core.bucket_changes import summed
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
 from zae_limiter.core.levels import LevelOfLimit
+from zae_limiter.core.multi_shard import combined
+from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.view import Admitted, EffectiveLimits
 
 _BATCHERS = 4096
@@ -106,10 +108,21 @@ class BatchedClient(NetworkedClient):
         memory = self.caches.of(part.bucket)
         view = memory.expected()
         terms = part.known.terms if part.known is not None else self.resolver.known_terms(part.bucket, part.own)
-        if view is None or terms is None or memory.sharded or not view.layout.follows(terms):
-            # Unknown, or spread over shards, which are tried one after the other.
+        if view is None or terms is None:
             return 0.0
         now, limits = self.now(), terms.limits
+        if memory.sharded:
+            if not is_complete(memory.counts()):
+                return 0.0
+            # What others take from each shard is not estimated: a request may take from any of them.
+            levels = combined(list(memory.views().values()), terms, now)
+            lacks = (
+                (milli - levels[position].available_milli(now)) / limits[position].capacity_milli
+                for position, milli in part.amounts(terms)
+            )
+            return max([0.0, *lacks])
+        if not view.layout.follows(terms):
+            return 0.0
         return max(
             (
                 shortfall(view, position, milli, now) / limits[position].capacity_milli
@@ -285,14 +298,16 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         The result of a request that is to be tried again is ``RETRY_LATER``.
         """
         first, later = requests[:count], len(requests) - count
+        before = self._caches.limits(first[0].bucket)
         try:
             result = await self._client.take_alone(_as_one(first))
         except NoLimitsInForceError as error:
             return [error] * len(requests)
         except ValidationError as error:
-            # One of them can never be admitted, or the sum exceeds a capacity that was lowered. Halves isolate the
-            # request that fails, so that the others do not fail with it.
-            return [*await self._take_by_halves(first, error), *[RETRY_LATER] * later]
+            # One of them can never be admitted, or the sum exceeds a lowered capacity. The others must not fail
+            # with it. If the cached limits do not show which one it is, halves isolate it.
+            invalid = self._without_invalid(first, before) or await self._take_by_halves(first, error)
+            return [*invalid, *[RETRY_LATER] * later]
         except ZAELimiterError as error:
             return [error] * len(requests)
         if not isinstance(result, Rejected):
@@ -305,6 +320,18 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
             RETRY_LATER if flag else _rejection(request, result, others)
             for request, flag in zip(requests, flags, strict=True)
         ]
+
+    def _without_invalid(self, requests: Sequence[AcquireRequest], before: KnownLimits | None) -> Sequence[BatchResult]:
+        """Return the errors of requests that known limits can never admit; nothing if there are none.
+
+        Cached limits decide if they are fresh, or if the failed take has read them: they were ``before`` until then.
+        Otherwise each request is judged by the limits that were read for it. Neither takes a call.
+        """
+        known = self._caches.limits(requests[0].bucket)
+        usable = known is not None and (known is not before or known.is_fresh(self._client.now()[0]))
+        cached = known.terms if known is not None and usable else None
+        results = [_error_of(request, cached) or RETRY_LATER for request in requests]
+        return [] if all(result is RETRY_LATER for result in results) else results
 
     async def _take_by_halves(
         self, requests: Sequence[AcquireRequest], error: ValidationError
@@ -330,7 +357,9 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         changes = {name: -amount for name, amount in request.consume.items()}
         until_s = self._client.until_s()
         for settlement in HeldBucket(request.bucket, result, result.terms.positions).settlements(changes):
-            await self._client.settler.settle(Owed(request.bucket, settlement, result.terms, until_s))
+            owed = Owed(request.bucket, settlement, result.terms, until_s)
+            await self._client.settler.settle(owed)
+            self._client.note_credit(owed)
 
 
 class ChainBatcher(WriteBatcher[AcquireRequest, Chain]):
@@ -376,10 +405,23 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             if whole.names or whole.releases:
                 until_s = min(one.until_s for one in requests)
                 await settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
+        for one in requests:
+            self._client.note_credit(one)
         return [True] * len(requests)
 
     async def undo(self, request: Owed, outcome: bool) -> None:
         """Do nothing: a settlement is never undone."""
+
+
+def _error_of(request: AcquireRequest, cached: EffectiveLimits | None) -> ValidationError | None:
+    """Return why limits can never admit a request; None if they can, or if none are known."""
+    terms = request.known.terms if cached is None and request.known is not None else cached
+    try:
+        if terms is not None:
+            request.amounts(terms)
+    except ValidationError as error:
+        return error
+    return None
 
 
 def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:

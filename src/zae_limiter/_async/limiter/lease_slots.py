@@ -40,7 +40,7 @@ class LeaseSlots(LeaseFacts):
                 if hold is None:
                     slots[one.bucket] = self._client.slots.open(one.bucket, one.admitted, self._told_of_loss())
                 else:
-                    self._client.slots.add(hold, one.admitted.claims)
+                    self._client.slots.add(hold, one.admitted)
         if slots:
             self._slots = slots
         return bool(slots)
@@ -67,7 +67,7 @@ class LeaseSlots(LeaseFacts):
         charges: list[Charge] = []
         for one in self._buckets():
             hold = slots.get(one.bucket)
-            names = slot_names(one)
+            names = slot_names(one, hold)
             mine = {name: amount for name, amount in changes.items() if name not in names}
             back = {name: -changes[name] for name in names if changes.get(name, 0) < 0}
             claims = [] if hold is None else self._client.slots.take_out(hold, back)
@@ -77,9 +77,10 @@ class LeaseSlots(LeaseFacts):
 
     def _with_slots_back(self, changes: dict[str, int], held: dict[str, int]) -> dict[str, int]:
         """Return changes in tokens at the end of the lease, and all of its slots."""
-        if not self._held_slots():
+        slots = self._held_slots()
+        if not slots:
             return changes
-        names = {name for one in self._buckets() for name in slot_names(one)}
+        names = {name for one in self._buckets() for name in slot_names(one, slots.get(one.bucket))}
         return {**changes, **{name: -held[name] for name in names if held.get(name)}}
 
     def _refuse_slots(self, verb: str, amounts: Mapping[str, int]) -> None:
@@ -89,15 +90,23 @@ class LeaseSlots(LeaseFacts):
             ValidationError: One of them is a limit of concurrent use.
         """
         # Written out, because every adjustment does this.
+        slots = self._held_slots()
         for one in self._buckets():
-            terms = one.admitted.terms
+            terms, hold = one.admitted.terms, slots.get(one.bucket)
             for name in amounts:
-                position = terms.positions.get(name)
-                if position is not None and terms.limits[position].hold_seconds:
+                at = terms.positions.get(name)
+                if (at is not None and terms.limits[at].hold_seconds) or (hold is not None and name in hold.limits):
                     reason = "is a limit of concurrent use; call consume() to take more slots, and release() for fewer"
                     raise ValidationError(verb, name, reason)
 
 
-def slot_names(held: HeldBucket) -> set[str]:
-    """Return the limits of concurrent use of a bucket."""
-    return {limit.name for limit in held.admitted.terms.limits if limit.hold_seconds}
+def slot_names(held: HeldBucket, hold: SlotHold | None) -> set[str]:
+    """Return the limits of concurrent use of a bucket; ``hold`` are its slots, None if it gave none.
+
+    Hazard: the bucket may have got such a limit after it was first taken from. Slots that were taken from it since must
+    not be credited as tokens, because their cohort would stay in use.
+    """
+    names = {limit.name for limit in held.admitted.terms.limits if limit.hold_seconds}
+    if hold is None:
+        return names
+    return names | hold.limits.keys()

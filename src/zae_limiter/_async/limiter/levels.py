@@ -22,6 +22,7 @@ from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, EffectiveLimits
+from zae_limiter.core.waiting import Supply, supply_of
 
 
 class BucketLevel(NamedTuple):
@@ -51,6 +52,15 @@ class AllLevels(NamedTuple):
 
     levels: Sequence[BucketLevel]
     blocked: EntityBlockedError | None
+
+
+class _Asked(NamedTuple):
+    """A bucket, the limits that it is judged by, what is asked of it, and until when on the monotonic clock."""
+
+    bucket: BucketId
+    terms: EffectiveLimits
+    amounts: Amounts
+    until_s: float
 
 
 class BucketLevels:
@@ -87,46 +97,66 @@ class BucketLevels:
             return None
         return Rejected(bucket, terms, memory.view, amounts, now, now)
 
-    async def statuses_of(self, request: AcquireRequest) -> list[LimitStatus]:
-        """Return the statuses of a bucket for a request that another bucket rejects; a view that is not fresh is read.
+    async def statuses_of(self, requests: Sequence[AcquireRequest]) -> list[list[LimitStatus]]:
+        """Return the statuses of buckets for a request that others reject; views that are not fresh are read.
 
-        The list is empty if no limits are in force, or if they are unknown because the table does not answer.
+        The list of a bucket is empty if no limits are in force, or if they are unknown because the table does not
+        answer.
 
         Raises:
-            ValidationError: The bucket can never admit the request.
+            ValidationError: A bucket can never admit the request.
         """
-        return await self._statuses(request, request.amounts)
+        asked = []
+        for request in requests:
+            asked.append(await self._asked(request, request.amounts))
+        return await self._statuses(asked)
 
-    async def statuses_of_too_much(self, request: AcquireRequest) -> list[LimitStatus]:
-        """Return the statuses of a bucket for a request that it can never admit; a view that is not fresh is read.
+    async def statuses_of_too_much(self, requests: Sequence[AcquireRequest]) -> list[list[LimitStatus]]:
+        """Return the statuses of buckets for a request that one can never admit; views that are not fresh are read.
 
-        The list is empty if no limits are in force, or if they are unknown because the table does not answer.
+        The list of a bucket is empty if no limits are in force, or if they are unknown because the table does not
+        answer.
         """
-        found = await self._statuses(request, request.requested)
-        terms = None if found else self._resolver.known_terms(request.bucket, request.own)
+        asked = []
+        for request in requests:
+            asked.append(await self._asked(request, request.requested))
+        known = await self._statuses(asked)
+        return [found or self._statuses_of_full(request) for request, found in zip(requests, known, strict=True)]
+
+    def _statuses_of_full(self, request: AcquireRequest) -> list[LimitStatus]:
+        """Return the statuses of a bucket that was never seen, and counts as full: the table does not answer."""
+        terms = self._resolver.known_terms(request.bucket, request.own)
         if terms is None:
-            return found
-        # The table does not answer, and the bucket was never seen: it counts as full.
+            return []
         now = self._table.now()
         return statuses(request.bucket, limit_levels(None, terms, now), request.requested(terms), now, now)
 
-    async def _statuses(
-        self, request: AcquireRequest, amounts_by: Callable[[EffectiveLimits], Amounts]
-    ) -> list[LimitStatus]:
-        bucket, until_s = request.bucket, request.until_s
-        memory = self._caches.of(bucket)
+    async def _asked(self, request: AcquireRequest, amounts_by: Callable[[EffectiveLimits], Amounts]) -> _Asked | None:
+        """Return what a request asks of a bucket, None if no limits are in force or if they are unknown."""
+        bucket, until_s, known = request.bucket, request.until_s, request.known
         try:
-            terms = await self._resolver.terms(bucket, request.own, until_s)
+            terms = known.terms if known is not None else await self._resolver.terms(bucket, request.own, until_s)
         except (NoLimitsInForceError, RateLimiterUnavailable):
-            return []
-        amounts = amounts_by(terms)
-        try:
-            levels = self._cached_levels(memory, terms) or await self._read_levels(bucket, terms, until_s)
-        except RateLimiterUnavailable:
-            if memory.view is None:
-                return []
-            levels = combined(list(memory.views().values()), terms, self._table.now())
-        return statuses(bucket, levels, amounts, self._table.now(), self._table.now())
+            return None
+        return _Asked(bucket, terms, amounts_by(terms), until_s)
+
+    async def _statuses(self, asked: Sequence[_Asked | None]) -> list[list[LimitStatus]]:
+        """Return the statuses of each bucket, an empty list for None; views that are not fresh are read in one call."""
+        levels = {one.bucket: self._cached_levels(one.bucket, one.terms) for one in asked if one is not None}
+        stale = [one for one in asked if one is not None and levels[one.bucket] is None]
+        if stale:
+            try:
+                buckets = [(one.bucket, one.terms) for one in stale]
+                read: Sequence[Sequence[LevelOfLimit] | None] = await self._read_levels(buckets, stale[0].until_s)
+            except RateLimiterUnavailable:
+                read = [self._last_levels(one.bucket, one.terms) for one in stale]
+            levels.update(zip((one.bucket for one in stale), read, strict=True))
+        found: list[list[LimitStatus]] = []
+        for one in asked:
+            known = None if one is None else levels[one.bucket]
+            now = self._table.now()
+            found.append([] if one is None or known is None else statuses(one.bucket, known, one.amounts, now, now))
+        return found
 
     def held_statuses(
         self, bucket: BucketId, terms: EffectiveLimits, held: Mapping[str, int], pending: Mapping[str, int]
@@ -144,6 +174,25 @@ class BucketLevels:
         if not is_complete(memory.counts()):
             return []
         return held_statuses(bucket, combined(list(memory.views().values()), terms, now), held, pending, now)
+
+    def supply(self, bucket: BucketId, now_s: float) -> Supply:
+        """Return the supply of a bucket by the cached views, without a call; empty if the bucket is not cached.
+
+        ``now_s`` is the time on the monotonic clock.
+        """
+        memory, now = self._caches.buckets.get(bucket), self._table.now()
+        return {} if memory is None or memory.view is None else supply_of(_levels_by_memory(memory, now), now, now_s)
+
+    def cached_statuses(self, request: AcquireRequest) -> list[LimitStatus]:
+        """Return the statuses of a bucket for a request by the cached views, without a call, however old they are.
+
+        The list is empty if the bucket is not cached.
+        """
+        memory = self._caches.buckets.get(request.bucket)
+        if memory is None or memory.view is None:
+            return []
+        now, terms = self._table.now(), memory.view.layout.seen_terms
+        return statuses(request.bucket, _levels_by_memory(memory, now), request.requested(terms), now, now)
 
     async def all_levels(self, bucket: BucketId, own: OwnLimits, until_s: float) -> AllLevels:
         """Read the levels of every bucket that an acquire would take from, those of the entity first.
@@ -165,24 +214,27 @@ class BucketLevels:
         return AllLevels(await self._levels_of(self._chains.requests(chain, request), until_s), blocked)
 
     async def _levels_of(self, requests: Sequence[AcquireRequest], until_s: float) -> list[BucketLevel]:
-        found = []
-        for one in requests:
-            try:
-                found.append(await self._level_of(one.bucket, one.own, until_s))
-            except NoLimitsInForceError:
-                if not one.partly:
-                    raise
-            except RateLimiterUnavailable as unavailable:
-                raise about(unavailable, one.bucket, self._stack_name) from unavailable.cause
-        return found
+        found: list[tuple[BucketId, EffectiveLimits]] = []
+        bucket = requests[0].bucket
+        try:
+            for one in requests:
+                bucket = one.bucket
+                try:
+                    known = one.known
+                    terms = known.terms if known is not None else await self._resolver.terms(bucket, one.own, until_s)
+                except NoLimitsInForceError:
+                    if not one.partly:
+                        raise
+                    continue
+                found.append((bucket, terms))
+            levels = await self._read_levels(found, until_s)
+        except RateLimiterUnavailable as unavailable:
+            raise about(unavailable, bucket, self._stack_name) from unavailable.cause
+        return [BucketLevel(*one, read) for one, read in zip(found, levels, strict=True)]
 
-    async def _level_of(self, bucket: BucketId, own: OwnLimits, until_s: float) -> BucketLevel:
-        terms = await self._resolver.terms(bucket, own, until_s)
-        return BucketLevel(bucket, terms, await self._read_levels(bucket, terms, until_s))
-
-    def _cached_levels(self, memory: Remembered, terms: EffectiveLimits) -> Sequence[LevelOfLimit] | None:
+    def _cached_levels(self, bucket: BucketId, terms: EffectiveLimits) -> Sequence[LevelOfLimit] | None:
         """Return the levels of a bucket by fresh views; None if it must be read."""
-        now = self._table.now()
+        memory, now = self._caches.of(bucket), self._table.now()
         if memory.sharded:
             views = self._shards.fresh_views(memory, terms)
             return None if views is None else combined(views, terms, now)
@@ -191,10 +243,34 @@ class BucketLevels:
             return None
         return limit_levels(view, terms, now)
 
-    async def _read_levels(self, bucket: BucketId, terms: EffectiveLimits, until_s: float) -> Sequence[LevelOfLimit]:
-        """Read a bucket and return the level of each limit."""
-        view = await self._buckets.look((bucket, 0), terms, until_s)
-        if view is not None and view.layout.shard_count > 1:
-            shards = await self._shards.read_all(bucket, terms, until_s) or {0: view}
-            return combined(list(shards.values()), terms, self._table.now())
-        return limit_levels(view, terms, self._table.now())
+    def _last_levels(self, bucket: BucketId, terms: EffectiveLimits) -> Sequence[LevelOfLimit] | None:
+        """Return the levels of a bucket by its views, however old; None if there are none."""
+        views = list(self._caches.of(bucket).views().values())
+        return combined(views, terms, self._table.now()) if views else None
+
+    async def _read_levels(
+        self, buckets: Sequence[tuple[BucketId, EffectiveLimits]], until_s: float
+    ) -> list[Sequence[LevelOfLimit]]:
+        """Read buckets in one call, and return the level of each limit. The shards of one are read in a further call.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer.
+        """
+        found: list[Sequence[LevelOfLimit]] = []
+        views = await self._buckets.look_at_all(buckets, until_s)
+        for (bucket, terms), view in zip(buckets, views, strict=True):
+            if view is not None and view.layout.shard_count > 1:
+                shards = await self._shards.read_all(bucket, terms, until_s) or {0: view}
+                found.append(combined(list(shards.values()), terms, self._table.now()))
+            else:
+                found.append(limit_levels(view, terms, self._table.now()))
+        return found
+
+
+def _levels_by_memory(memory: Remembered, now: TimeBounds) -> Sequence[LevelOfLimit]:
+    """Return the levels of a bucket by the limits that it was seen to follow."""
+    assert memory.view is not None, "the bucket is cached"
+    terms = memory.view.layout.seen_terms
+    return (
+        combined(list(memory.views().values()), terms, now) if memory.sharded else limit_levels(memory.view, terms, now)
+    )

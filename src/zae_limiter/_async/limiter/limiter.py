@@ -1,13 +1,14 @@
 """RateLimiter: the public verbs. The admin verbs are those of its repository."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import AsyncIterator, Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.admin import DelegatedVerbs
 from zae_limiter._async.limiter.client import BucketClient
 from zae_limiter._async.limiter.direct_client import DirectClient
-from zae_limiter._async.limiter.lease import GIVE_BACK, BatchedLease, DirectLease, Lease
+from zae_limiter._async.limiter.lease import GIVE_BACK, KEEP, BatchedLease, DirectLease, Lease
 from zae_limiter._async.limiter.lease_facts import OnError
 from zae_limiter._async.protocol import RepositoryProtocol, ScopedRepository, unwrap
 from zae_limiter._async.store.scope import Closable, Scope
@@ -15,6 +16,7 @@ from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.waiting import DEFAULT_QUEUE, PaceProgress, Queue, check_queue
 
 if TYPE_CHECKING:
     from zae_limiter._async.deprecated import Named
@@ -42,6 +44,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         *,
         speculative_writes: bool = True,
         group_commit: bool = True,
+        queue: Queue = DEFAULT_QUEUE,
         **named: "Unpack[Named]",
     ) -> None:
         """Limit by a repository. Without one, the first call opens what ``named`` says; this form is deprecated.
@@ -50,6 +53,7 @@ class RateLimiter(DelegatedVerbs, Closable):
             repository: An open repository, which stores limits and buckets.
             speculative_writes: Write without reading first, based on the cached view of the bucket. False adds a read.
             group_commit: Send concurrent acquires of one bucket as one write, on DynamoDB.
+            queue: How many requests may wait for one bucket, and in which order.
             **named: The arguments of the deprecated form.
 
         Raises:
@@ -67,6 +71,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         self._repository = repository
         self._speculative = speculative_writes
         self._together = group_commit
+        self._queue = check_queue(queue)
         wrapped = unwrap(repository)
         if not wrapped.is_open:
             from zae_limiter._async.deprecated import LateRateLimiter, late_form
@@ -107,6 +112,8 @@ class RateLimiter(DelegatedVerbs, Closable):
         durable: bool = False,
         also: Sequence[Also] | None = None,
         on_lost: Callable[[Lease], object] | None = None,
+        max_wait: float | None = None,
+        priority: int = 0,
     ) -> Lease:
         """Take from every limit named in ``consume``, or from none.
 
@@ -116,37 +123,86 @@ class RateLimiter(DelegatedVerbs, Closable):
         Args:
             entity_id: The user, key or project that is limited.
             resource: What it uses, for example a model.
-            consume: How many tokens to take from each limit, by the name of the limit. 0 takes nothing, and is
-                admitted even if the limit is in debt.
-            limits: Replace the stored limits for this call. If None, the stored limits are in force. If the entity
-                cascades, they also apply to each entity above it without stored limits.
+            consume: How many tokens to take from each limit, by its name. 0 is admitted even if the limit is in debt.
+            limits: Replace the stored limits for this call. If the entity cascades, they also apply to each entity
+                above it without stored limits. If None, the stored limits are in force.
             on_unavailable: ``block`` raises if the store is unavailable; ``allow`` admits the call without
                 limiting. If None, the repository decides, then the stored defaults, then ``block``.
-            on_error: ``give_back`` returns everything if the block raises. ``keep`` charges what was taken, and
-                writes the adjustments.
-            durable: Write the adjustments when the lease ends, even if the repository was opened with
-                ``settle_within``.
-            also: Other entities and resources to take from, all or none. ``lease.also`` has a part for each of them.
-                ``limits`` does not apply to them.
-            on_lost: Called with the lease if its slots were not renewed in time, in the loop of an async lease, else on
-                a thread. Others may use the slots. The work of the lease continues.
+            on_error: ``give_back`` returns everything if the block raises. ``keep`` writes the adjustments.
+            durable: Write the adjustments when the lease ends, despite ``settle_within``.
+            also: Other entities and resources to take from, all or none. ``limits`` does not apply to them.
+            on_lost: Called with the lease if its slots were not renewed in time. Its work continues. A sync limiter
+                calls it on a thread of its own.
+            max_wait: Wait at most this many seconds, behind requests of this process that wait for the same bucket.
+                None rejects immediately, as 0 does, but goes before those that wait.
+            priority: Requests of a higher priority go first among those that wait.
 
         Raises:
-            RateLimitExceeded: A limit lacks the tokens. Like all of these, it is raised on entering.
+            RateLimitExceeded: A limit lacks the tokens, on entering, and the wait cannot end in time or has ended.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
             AmountExceedsCapacityError: An amount exceeds a capacity, so the request can never be admitted.
             ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
-        if also:
-            several = self._several_kind()
-            bucket = (entity_id, resource)
-            lease = several(self._client, bucket, consume, limits, on_unavailable, on_error, durable).ask(also)
+        if also or max_wait is not None or on_lost is not None:
+            arguments = (entity_id, resource), consume, limits, on_unavailable, on_error, durable
+            waits = None if max_wait is None else (max_wait, priority)
+            lease = self._rare_lease(arguments, also, waits)
             return lease if on_lost is None else lease.report_loss_to(on_lost)
-        lease = self._lease_kind(
-            self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable
-        )
-        return lease if on_lost is None else lease.report_loss_to(on_lost)
+        return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
+
+    async def pace(
+        self,
+        entity_id: str,
+        resource: str,
+        consume: dict[str, int],
+        count: int | None = None,
+        limits: Sequence[Limit] | None = None,
+        priority: int = 0,
+        progress: Callable[[PaceProgress], object] | None = None,
+    ) -> AsyncIterator[Lease]:
+        """Yield leases as fast as the limits allow, for a job of many calls.
+
+        Each lease has been entered. It is settled when the next one is requested, or when the loop ends. What it took
+        is charged even if the loop ends by an exception, because the lease cannot see it.
+
+        Args:
+            entity_id: As for ``acquire``.
+            resource: As for ``acquire``.
+            consume: What each lease takes.
+            count: Stop after this many leases; None never stops.
+            limits: As for ``acquire``.
+            priority: As for ``acquire``; a negative one lets other requests that wait go first.
+            progress: Is called with a ``PaceProgress`` for every lease, before it is yielded.
+
+        Raises:
+            RateLimitExceeded: The queue is full, or an amount exceeds a capacity.
+            ValidationError: A name, an amount or a limit is invalid.
+            RateLimiterUnavailable: The store is unavailable.
+        """
+        granted, waited_s, began_s = 0, 0.0, inf
+        while count is None or granted < count:
+            one = self.acquire(entity_id, resource, consume, limits, on_error=KEEP, max_wait=inf, priority=priority)
+            async with one as lease:
+                granted, waited_s, now_s = granted + 1, waited_s + lease.waited, self._client.monotonic_s()
+                began_s = min(began_s, now_s - lease.waited)
+                if progress is not None:
+                    progress(PaceProgress(granted, count, waited_s, now_s - began_s))
+                yield lease
+
+    def _rare_lease(
+        self, arguments: tuple[Any, ...], also: Sequence[Also] | None, waits: tuple[float, int] | None
+    ) -> Lease:
+        """Return a lease of several requests, or one that waits, or both."""
+        kind = self._several_kind() if also else self._lease_kind
+        if waits is None:
+            lease = kind(self._client, *arguments)
+            return cast("SeveralLease", lease).ask(also) if also else lease
+        # Imported here, because most limiters let no request wait.
+        from zae_limiter._async.limiter.waiting import KINDS
+
+        lease = KINDS[kind](self._client, *arguments).wait(*waits, self._queue)
+        return cast("SeveralLease", lease).ask(also) if also else lease
 
     def _several_kind(self) -> "type[SeveralLease]":
         """Return the kind of lease for several requests."""

@@ -29,6 +29,7 @@ from zae_limiter.core.slots import (
     item_expiry_s,
     not_ended,
     released_across,
+    renewed_together,
 )
 from zae_limiter.schema import bucket_writes, slot_writes
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
@@ -55,7 +56,8 @@ class Renewals:
         self._scope = scope
         self._now = scope.table.now
         self.holds = SlotHolds(scope.client.random.random)
-        self._thread = runtime.OwnThread(self.renew_due, self._end_thread)
+        own_thread = scope.client.own_thread or runtime.OwnThread
+        self._thread = own_thread(self.renew_due, self._end_thread)
         self._table: Table | None = None
         # The thread wakes at this time, or earlier.
         self._wakes_ms = inf
@@ -72,9 +74,9 @@ class Renewals:
         self._wake(hold)
         return hold
 
-    def add(self, hold: SlotHold, claims: Sequence[Claim]) -> None:
+    def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
         """Renew slots too that a lease has taken since."""
-        self.holds.add(hold, claims)
+        self.holds.add(hold, admitted)
         self._wake(hold)
 
     def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> Sequence[Claim]:
@@ -121,6 +123,7 @@ class Renewals:
     async def _renew_group(self, group: SlotGroup) -> None:
         """Renew the slots of one shard, and return those of leases that have ended meanwhile."""
         moved: Moved | None = None
+        group = group._replace(renewals=renewed_together(group.renewals))
         try:
             moved = await self._moved(group)
         except ZAELimiterError as error:

@@ -52,15 +52,15 @@ class Settler:
         """Charge debits and give credits back to a bucket without slots to return."""
         bucket, settlement, terms, until_s = owed
         memory = self._caches.of(bucket)
-        shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
+        shard = 0 if memory.shards is None else self._shard_to_settle(memory, settlement)
         view = memory.seen(shard)
-        if view is None or not view.layout.has_all(settlement.names) or not settlement.credits_reach(view.layout.birth):
+        if view is None or not _has_limits(view, settlement) or not settlement.credits_reach(view.layout.birth):
             # Hazard: an old view may lack a limit or show a deleted bucket, and its part of the settlement would be
             # dropped. So the newest bucket decides.
             view = await self._buckets.look((bucket, shard), terms, until_s, newest=True)
         refusals = 0
         for _ in range(MOST_STEPS):
-            if memory.sharded:
+            if memory.shards is not None:
                 left = await self._settle_across(owed, view, refusals)
                 if not left.names:
                     return
@@ -213,8 +213,18 @@ class Settler:
         having = {
             shard: view
             for shard, view in views.items()
-            if view.layout.has_all(settlement.names) and settlement.credits_reach(view.layout.birth)
+            if _has_limits(view, settlement) and settlement.credits_reach(view.layout.birth)
         }
         views = having or views
         choose = max if due.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
+
+
+def _has_limits(view: BucketView, settlement: Settlement) -> bool:
+    """Return whether a shard has all limits of a settlement."""
+    # The same as ``has_all``, without making the names: this is done for every settlement.
+    positions = view.layout.shared.positions
+    for name, _ in settlement.debits or settlement.credits:
+        if name not in positions:
+            return False
+    return not settlement.debits or not settlement.credits or view.layout.has_all(settlement.names)

@@ -66,6 +66,18 @@ class BucketStore:
         item = await self._scope.table.get(self.key(*shard_id), consistent=newest, until_s=until_s)
         return self.learn(shard_id, item, terms)
 
+    async def look_at_all(
+        self, buckets: Sequence[tuple[BucketId, EffectiveLimits]], until_s: float
+    ) -> list[BucketView | None]:
+        """Read shard 0 of several buckets in one call, None for one that does not exist."""
+        if not buckets:
+            return []
+        if len(buckets) == 1:
+            bucket, terms = buckets[0]
+            return [await self.look((bucket, 0), terms, until_s)]
+        items = await self._scope.table.batch_get([self.key(bucket) for bucket, _ in buckets], until_s=until_s)
+        return [self.learn((bucket, 0), item, terms) for (bucket, terms), item in zip(buckets, items, strict=True)]
+
     def learn(
         self, shard_id: ShardId, item: Item | None, terms: EffectiveLimits | None, own: Amounts = ()
     ) -> BucketView | None:

@@ -9,6 +9,7 @@ tables behind a network, where other takes may be in flight. ``group_commit`` ex
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter.chains import Chain, ChainReader
@@ -55,6 +56,9 @@ from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_write
 from zae_limiter.schema.operations import Update
+
+if TYPE_CHECKING:
+    from zae_limiter.caches.waiting import WaitingQueues
 
 _GIVE_BACK_PART = 1 / 8
 """The part of a deadline that is reserved for crediting some buckets after another one has refused."""
@@ -145,16 +149,20 @@ class BucketClient:
         step: NextStep | None = None
         if memory.shards is not None:
             rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
-            if rejected is not None:
+            if rejected is not None and self.rejects_by_view(bucket):
                 return rejected
         else:
             # A request that asks nothing of this bucket is admitted by ShardAttempt, without a call.
             step = next_step(view, terms, amounts, now, progress) if amounts else LOOK
-            if type(step) is Reject:
+            if type(step) is Reject and self.rejects_by_view(bucket):
                 return Rejected(bucket, terms, view, amounts, step.at, now)
         # The same as Plan(...), without the cost of calling its constructor.
         parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
         return _new_tuple(Plan, parts)
+
+    def rejects_by_view(self, bucket: BucketId) -> bool:
+        """Return whether the cached view of a bucket may reject a request."""
+        return True
 
     def prepare(self, request: AcquireRequest) -> Plan | Rejected:
         """Read the limits of a request that are missing to plan it.
@@ -188,9 +196,10 @@ class BucketClient:
             KindNotAllowedError: The limits of the caller are of a kind that the table does not allow yet.
             RateLimiterUnavailable: The table did not answer.
         """
+        chain = self.chain_of(request)
+        # After the chain, which is read together with the kinds that the table allows.
         if request.own is not None:
             self.resolver.allow_own(request.own)
-        chain = self.chain_of(request)
         self.chains.require_unblocked(chain, request.bucket[1])
         return chain
 
@@ -246,6 +255,12 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer; a credit may still have been given.
         """
         self.settler.settle(owed)
+        self.note_credit(owed)
+
+    def note_credit(self, owed: Owed) -> None:
+        """Let a request that waits for a bucket ask again, if it got tokens or slots back."""
+        if owed.settlement.credits or owed.settlement.releases:
+            self.caches.note_change(owed.bucket)
 
     def settle_one(self, owed: Owed) -> BucketFailed | None:
         """Settle with one of several buckets; return the failure, so that the others are settled too."""
@@ -334,6 +349,10 @@ class BucketClient:
         """Settle once, to the end, even if the caller is cancelled."""
         runtime.finish_in_place(settling)
 
+    def queues(self) -> "WaitingQueues":
+        """Return the queues of the requests that wait for buckets of the namespace."""
+        return self.caches.waiting or self.caches.queues(self.monotonic_s, self._deadline_s)
+
     def until_s(self) -> float:
         """Return the deadline of a call that begins now, on the monotonic clock."""
         return self.monotonic_s() + self._deadline_s
@@ -386,9 +405,8 @@ class NetworkedClient(BucketClient):
             self._top_ups.note(bucket, after, amounts)
         self.gauge(plan, after)
         layout = view.layout
-        claims = claims_of_step(view, step)
-        if claims:
-            return AdmittedSlots(terms, layout.birth, claims)
+        if type(step) is TakeWithSlots and step.slots:
+            return AdmittedSlots(terms, layout.birth, claims_of_step(view, step))
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:
@@ -409,7 +427,10 @@ class NetworkedClient(BucketClient):
             memory.send(flight, until_s - 2 * self._deadline_s)
             return self._table.write(update, until_s)
         finally:
-            memory.arrive(flight)
+            # What ``arrive`` does while other takes are in flight, or if none is: every take on DynamoDB runs it.
+            flights = memory.flights
+            if flights is not None and flights.pop(flight, None) is None and not flights:
+                memory.flights = None
 
     def gauge(self, plan: Plan, after: BucketView) -> None:
         """Split the bucket if it is written too often."""

@@ -42,6 +42,7 @@ from zae_limiter.core.errors import (
     ZAELimiterError,
 )
 from zae_limiter.core.names import check_amount
+from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
 from zae_limiter.core.view import Admitted
 from zae_limiter.runtime.threads import WithGuard
@@ -127,7 +128,9 @@ class SyncLease(LeasePart, WithGuard):
             self._go_without_store(error)
         except AmountExceedsCapacityError as error:
             raise cascade.never_admitted(self._client, [self._request(taken)], error) from None
-        self._stage = WITH_SLOTS if self._open_slots(self._buckets()) else ENTERED
+        self._stage = ENTERED
+        if (self._others or type(self._admitted) is AdmittedSlots) and self._open_slots(self._buckets()):
+            self._stage = WITH_SLOTS
         return self
 
     def __exit__(

@@ -29,7 +29,9 @@ class AlsoLease(LeasePart):
         self._on_unavailable = lease._on_unavailable  # noqa: SLF001 - the same
         self._bucket = (also.entity_id, also.resource)
         self._consume = also.consume
-        self._own = None
+        # Hazard: the same bucket is taken from once, by one set of limits. Stored ones would admit names here that the
+        # limits of the call lack, and those amounts would be charged to nothing.
+        self._own = lease._own if self._bucket == lease._bucket else None  # noqa: SLF001 - the same
         self._taken = None
         self._pending = None
         self._admitted = None

@@ -12,6 +12,7 @@ from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus, OnUnavailable
 from zae_limiter.core.view import Admitted
+from zae_limiter.core.waiting import Standing
 
 OnError = Literal["give_back", "keep"]
 """What a lease does when its block raises: give everything back, or keep what was taken."""
@@ -54,6 +55,7 @@ class LeaseFacts:
         "_slots",
         "_stage",
         "_taken",
+        "_wait",
     )
 
     _adjusted_by: runtime.Mutex
@@ -82,6 +84,19 @@ class LeaseFacts:
     def resource(self) -> str:
         """The resource that is used."""
         return self._bucket[1]
+
+    @property
+    def waited(self) -> float:
+        """The seconds that the lease has waited for its tokens, 0 without ``max_wait``."""
+        return 0.0
+
+    @property
+    def waiting(self) -> Standing | None:
+        """The place of the request among those that wait, and the estimated seconds left; None if it does not wait.
+
+        Another task or thread can read it.
+        """
+        return None
 
     @property
     def consumed(self) -> dict[str, int]:

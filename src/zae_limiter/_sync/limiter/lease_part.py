@@ -156,16 +156,17 @@ class LeasePart(LeaseSlots):
                 Charge(one.held, {name: amount for name, amount in one.changes.items() if amount > 0})
                 for one in charges
             ]
+        client = self._client
         counted = [one for one in charges if one.held.counted is not None]
         if counted:
             charges = [one for one in charges if one.held.counted is None]
         try:
-            owed = cascade.owed(self._client, charges)
+            owed = cascade.owed(client, charges)
             if owed:
-                (self._client.settle_all(owed) if now else self._client.settle_later(owed))
+                (client.settle_all(owed) if now else client.settle_later(owed))
         finally:
             if counted:
-                bypass.settle(self._client, counted)
+                bypass.settle(client, counted)
 
     def _hold_all(self, taken: Admitted | Cascaded) -> None:
         self._admitted, self._others = taken if isinstance(taken, Cascaded) else (taken, ())
@@ -217,7 +218,8 @@ class LeasePart(LeaseSlots):
         return None
 
     def _check_held(self, name: str, amount: int) -> None:
-        held = self.consumed.get(name, 0)
+        # The same as in ``consumed``, without making it.
+        held = self._held().get(name, 0) + (self._pending or {}).get(name, 0)
         if amount > held:
             raise ValidationError(name, amount, f"is more than the lease holds of it ({held})")
 
@@ -229,7 +231,10 @@ class LeasePart(LeaseSlots):
         """
         before, known = self._pending, self._own_pending()
         self._adjusted_by = self._client.lease_mutex
-        self._pending = {**known, **{name: known.get(name, 0) + amount for name, amount in amounts.items()}}
+        pending = known.copy()
+        for name, amount in amounts.items():
+            pending[name] = pending.get(name, 0) + amount
+        self._pending = pending
         # An exit that found nothing to settle has not waited for the mutex.
         if self._stage_now() != ENTERED:
             self._pending = before

@@ -330,9 +330,10 @@ class ShardClient:
         token = f"split-{next(self._context.nonces)}"
         outcome = self._table.transact(operations, token, until_s=until_s)
         both = (shard, splitting.new_shard)
-        self._learn_from(outcome, both, bucket, view.layout.terms)
+        terms = view.layout.seen_terms
+        self._learn_from(outcome, both, bucket, terms)
         if isinstance(outcome, Committed):
-            self._read_shards(bucket, both, view.layout.terms, until_s)
+            self._read_shards(bucket, both, terms, until_s)
             self.cooldowns.end(shard_id)
         return outcome
 

@@ -142,9 +142,11 @@ class ConfigStore:
         for kind in kinds_of_limits(limits):
             if kind in self._scope.caches.kinds:
                 continue
-            if not self._scope.table.inline:
+            versions = VersionStore(self._scope.client)
+            if self._scope.table.inline:
+                versions.allow(kind)
+            elif (record := versions.read()) is None or kind not in record.kinds:
                 raise KindNotAllowedError(kind)
-            VersionStore(self._scope.client).allow(kind)
             self._scope.caches.kinds |= {kind}
 
     def known(self, bucket: BucketId, until_s: float | None = None) -> KnownLimits:

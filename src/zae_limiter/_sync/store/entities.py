@@ -134,11 +134,12 @@ class EntityStore:
             ValidationError: The entity has too many blocks.
             KindNotAllowedError: Blocks are not allowed yet, and this client may not allow them.
         """
-        VersionStore(self._scope.client).allow("blocks", change.principal)
 
         def decide() -> list[Operation]:
             seen = self._live_facts(entity_id)
             blocks = blocks_with(seen.blocks, block, self._scope.now_ms())
+            # After the checks, because a kind is never removed.
+            VersionStore(self._scope.client).allow("blocks", change.principal)
             return [entity_item.block(self._namespace_id, entity_id, seen, blocks)]
 
         self._change(entity_id, change, decide)
@@ -165,12 +166,15 @@ class EntityStore:
             EntityNotFoundError: The entity does not exist.
             KindNotAllowedError: A bypass is not allowed yet, and this client may not allow it.
         """
-        if value:
-            VersionStore(self._scope.client).allow("bypass", change.principal)
 
         def decide() -> list[Operation]:
             seen = self._live_facts(entity_id)
-            return [] if seen.bypass is value else [entity_item.bypass(self._namespace_id, entity_id, seen, value)]
+            if seen.bypass is value:
+                return []
+            if value:
+                # After the checks, because a kind is never removed.
+                VersionStore(self._scope.client).allow("bypass", change.principal)
+            return [entity_item.bypass(self._namespace_id, entity_id, seen, value)]
 
         self._change(entity_id, change, decide)
 

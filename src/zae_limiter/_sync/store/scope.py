@@ -83,7 +83,8 @@ class PutOff:
 class Client(Closable):
     """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given.
 
-    ``stack_options`` are the options of the stack that the caller set, None if it set none.
+    ``stack_options`` are the options of the stack that the caller set, None if it set none. ``own_thread`` makes what
+    runs renewals of slots, None for a thread.
     """
 
     table: Table
@@ -97,6 +98,7 @@ class Client(Closable):
     session: Any = None
     stack_options: "GivenOptions | None" = None
     put_off: PutOff = field(default_factory=PutOff)
+    own_thread: Callable[..., Any] | None = None
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
         """Return a view of one namespace; all views of the same namespace share their caches."""
@@ -121,7 +123,7 @@ class Client(Closable):
             self.table.close()
         finally:
             for caches in list(self.caches.values()):
-                caches.forget()
+                caches.close()
 
     @property
     def upgrade_command(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from zae_limiter._sync.backoff import Pauses
 from zae_limiter._sync.store.scope import Client
+from zae_limiter.core.audit import check_principal
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
@@ -131,7 +132,10 @@ class VersionStore:
         Raises:
             IncompatibleSchemaError: The table has another schema.
             KindNotAllowedError: This client may not write the version record.
+            ValidationError: The principal is invalid.
         """
+        # Hazard: a record with an invalid principal cannot be read again, and no client could open the table.
+        check_principal(principal)
         try:
             # Repeated if the record is removed between the read and the write.
             while not self._allowed(kind, principal):

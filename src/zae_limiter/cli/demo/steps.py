@@ -14,6 +14,7 @@ StepAction = Callable[[Say], Awaitable[str]]
 
 WAITS = 3
 _CHUNK_EVERY_S = 0.2
+_PATIENCE_S = 5.0
 
 
 class StepFailedError(Exception):
@@ -28,18 +29,21 @@ class Rejection(NamedTuple):
 
 
 async def wait_for_retry_after(limiter: RateLimiter, say: Say) -> str:
-    """Wait exactly the retry-after time of a rejection, several times. Return what happened.
+    """Wait in the queue until the tokens are there, several times. Return what happened.
 
     Raises:
-        StepFailedError: The first retry was rejected.
+        StepFailedError: A request that waited was rejected.
     """
     waits_s = []
     for number in range(1, WAITS + 1):
         while (rejection := await _take(limiter, WAITER, "rps", 1)) is None:
             pass
-        waits_s.append(rejection.retry_after_s)
         say(f"rejected, waits retry_after = {in_seconds(rejection.retry_after_s)} ({number} of {WAITS})")
-        await _retry(limiter, WAITER, "rps", 1, rejection)
+        try:
+            async with limiter.acquire(WAITER, RESOURCE, {"rps": 1}, max_wait=_PATIENCE_S) as lease:
+                waits_s.append(lease.waited)
+        except RateLimitExceeded as error:
+            raise StepFailedError(f"rejected after a wait of {in_seconds(error.waited)}") from None
     return f"{WAITS} waits of exactly retry_after ({_listed(waits_s)}), {WAITS} admitted"
 
 

@@ -1,13 +1,24 @@
 """The log of what buckets have used, in a SQLite file. Functions that write need a transaction around them."""
 
-import json
 import sqlite3
 from typing import Any, NamedTuple
 
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.operations import Change, Key
 from zae_limiter.tables.sqlite.text import row_of_text
-from zae_limiter.tables.totals import BUCKET, Opened, added, change, logged, text_of, totals_of
+from zae_limiter.tables.totals import (
+    BUCKET,
+    Logged,
+    Opened,
+    added,
+    change_of_text,
+    in_use_of,
+    logged,
+    logged_text,
+    open_at,
+    text_of,
+    totals_of,
+)
 
 # SQLite does this in one step. If it returned every row, the thread would wait for the interpreter lock at each.
 _NEXT_ROWS = "SELECT count(*), max(id) FROM (SELECT id FROM items WHERE id > ? ORDER BY id LIMIT ?)"
@@ -49,7 +60,7 @@ def close(cursor: sqlite3.Cursor, key: Key, old: Item, new: Item, hour: int) -> 
     found = logged(opened, old, new, hour)
     if found is None:
         return None
-    _append(cursor, key, found.hour, found.added)
+    _append(cursor, key, found)
     return found.opened
 
 
@@ -88,14 +99,16 @@ def log_used(cursor: sqlite3.Cursor, keys: list[Key]) -> None:
         found = cursor.execute(_BODY, key).fetchone()
         if found is not None:
             body, hour, totals = found
-            _append(cursor, key, hour, _added(key, body, totals))
-            reopen(cursor, key, Opened(hour, row_of_text(key, body).item))
+            item, known = row_of_text(key, body).item, totals_of(totals)
+            opened = open_at(hour, item, item)
+            _append(cursor, key, Logged(hour, added(known, item), opened, in_use_of(known)))
+            reopen(cursor, key, opened)
 
 
 def read(cursor: sqlite3.Cursor, span: tuple[int, int]) -> list[Change]:
     """Return the next changes; ``span`` is the sequence number to start after, and the maximum number of changes."""
     rows = cursor.execute(_READ, span).fetchall()
-    return [change(sequence, Key(pk, sk), hour, totals_of(text)) for sequence, pk, sk, hour, text in rows]
+    return [change_of_text(sequence, Key(pk, sk), hour, text) for sequence, pk, sk, hour, text in rows]
 
 
 def trim(cursor: sqlite3.Cursor, up_to: int) -> None:
@@ -118,7 +131,7 @@ def _added(key: Key, body: str, totals: str) -> dict[str, int]:
     return added(totals_of(totals), row_of_text(key, body).item)
 
 
-def _append(cursor: sqlite3.Cursor, key: Key, hour: int, amounts: dict[str, int]) -> None:
+def _append(cursor: sqlite3.Cursor, key: Key, found: Logged) -> None:
     """Log amounts, if there are any."""
-    if amounts:
-        cursor.execute(_APPEND, (*key, hour, json.dumps(amounts)))
+    if found.added:
+        cursor.execute(_APPEND, (*key, found.hour, logged_text(found.added, found.in_use)))

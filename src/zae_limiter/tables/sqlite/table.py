@@ -18,6 +18,7 @@ from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.outcome import Applied, Cancelled, Committed, Item, Missing, Refused, Unavailable
 from zae_limiter.core.status import TableSize
+from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.keys import SK_USAGE_PREFIX
 from zae_limiter.schema.operations import (
     Change,
@@ -41,7 +42,7 @@ from zae_limiter.tables.sqlite.file import OPENING_WAIT_S, is_busy, transaction
 from zae_limiter.tables.sqlite.pool import Loan, Pool
 from zae_limiter.tables.sqlite.query import Statement, statement_of
 from zae_limiter.tables.sqlite.text import NO_ROW, Row, row_after, row_of_item, row_of_text
-from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS
+from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS, KnownInUse
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -103,6 +104,7 @@ class SqliteTable:
         self._log = WriteAheadLog(self.path, log_limit_bytes)
         # A cache of rows. An outdated row does no harm: its text no longer matches, so the compare-and-swap fails.
         self._rows: dict[Key, Row] = {}
+        self._in_use = KnownInUse()
         self._reads_first = 0
         self._since_checkpoint = 0
         self._swept_to = 0
@@ -321,16 +323,14 @@ class SqliteTable:
         return None
 
     def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
-        """Replace a row if its text is unchanged in the file; None if it has changed or does not exist.
-
-        None also for a bucket that was opened in another hour: its usage has to be logged, in a transaction.
-        """
+        """Replace a row if its text is unchanged in the file; None if not, or if its usage has to be logged first."""
         text, item, _, hour, row_id = row
         new = apply(operation, item)
         if type(new) is not dict:
             return new  # type: ignore[return-value] # mypy does not narrow on type()
         key = operation.key
-        if not item or (hour != self.hour and key.sk == BUCKET):
+        raises = type(operation) is not BucketTake and self._in_use.raises(operation, new, self.hour)
+        if not item or (hour != self.hour and key.sk == BUCKET) or raises:
             return None
         after = row_after(row, operation, new)
         # The usual expiry inline, because every acquire runs this.
@@ -349,24 +349,23 @@ class SqliteTable:
     def _swap_all(self, cursor: sqlite3.Cursor, updates: Sequence[Update]) -> list[Item] | None:
         """Replace several rows in one transaction.
 
-        None if nothing was written, because an update is refused, or its row is absent, has changed, or was opened in
-        another hour.
+        None if nothing was written: an update is refused, or a row is absent, has changed, or has to be logged first.
         """
         swapped: list[tuple[Key, Row, Item]] = []
         try:
             with transaction(cursor, "BEGIN IMMEDIATE"):
                 for update in updates:
-                    key = update.key
-                    row = self._rows.get(key) or self._look_at(cursor, key)
+                    row = self._rows.get(update.key) or self._look_at(cursor, update.key)
                     new = apply(update, row.item)
-                    if type(new) is not dict or not row.item or row.hour != self.hour:
+                    is_same = row.item and row.hour == self.hour
+                    if type(new) is not dict or not is_same or self._in_use.raises(update, new, self.hour):
                         raise _Outdated
                     after = row_after(row, update, new)
                     cursor.execute(_REPLACE, (_expiry(new), after[0], row.id, row.text))
                     if not cursor.rowcount:
                         self._reads_first = _READS_AFTER_LOSING
                         raise _Outdated
-                    swapped.append((key, after, new))
+                    swapped.append((update.key, after, new))
         except _Outdated:
             return None
         self._since_checkpoint += len(swapped)
@@ -414,6 +413,7 @@ class SqliteTable:
         # Read once, because another thread may set the next hour meanwhile.
         hour = self.hour
         opened = log.close(cursor, key, old, new, hour)
+        self._in_use.remember(key, new, hour)
         if new:
             after = row_of_item(key, new, hour, row.id)
             cursor.execute(_UPDATE if old else _INSERT, (_expiry(new), after.text, key.pk, key.sk))
