@@ -1,5 +1,7 @@
 """Limits of concurrent use: slots are taken with all other limits, renewed while a lease is open, and returned."""
 
+import gc
+
 import pytest
 
 from zae_limiter import Also, LeaseExpiredError, Limit, RateLimiter, RateLimitExceeded, ValidationError
@@ -187,23 +189,36 @@ async def test_renewed_slots_stay_in_use_for_as_long_as_the_lease_is_open(either
 async def test_renewal_of_several_leases_is_one_transaction(repo, clock):
     """It costs two write units per process, bucket and half hold, however many leases are open."""
     limiter, table = counted(repo)
-    await opened(limiter, 3)
+    leases = await opened(limiter, 3)
     table.drain()
     clock.advance(59_000)
     await limiter._client.slots.renew_due()
 
     assert ["transact"] == table.drain()
+    assert 3 == len(leases)
 
 
 async def test_short_lease_is_never_renewed(repo, clock):
     """A call that is shorter than half the hold costs no renewal."""
     limiter, table = counted(repo)
-    await opened(limiter, 1)
+    (lease,) = await opened(limiter, 1)
     table.drain()
     clock.advance(29_999)
     await limiter._client.slots.renew_due()
 
     assert [] == table.drain()
+    assert not lease.lost
+
+
+async def test_lease_that_is_dropped_without_an_exit_is_not_renewed(either_limiter, repo, clock):
+    """Its slots are free after their hold, as those of a process that crashed."""
+    await opened(either_limiter, 2)
+    gc.collect()
+    for _ in range(9):
+        clock.advance(10_000)
+        await either_limiter._client.slots.renew_due()
+
+    assert 3 == await free(either_limiter)
 
 
 async def test_lease_that_was_not_renewed_in_time_is_lost_and_says_so(either_limiter, clock):

@@ -134,8 +134,9 @@ class TestCost:
 async def renewed(scenario: CostScenario) -> None:
     await prepared(scenario)
     limiter = scenario.client.limiter
-    for _ in range(3):
-        await lease(scenario).__aenter__()
+    leases = [lease(scenario) for _ in range(3)]
+    for one in leases:
+        await one.__aenter__()
     slots = getattr(limiter, "_inner", limiter)._client.slots
     # The table of the thread is this client's own, so that its calls are measured.
     slots._table = slots._scope.table
@@ -144,6 +145,7 @@ async def renewed(scenario: CostScenario) -> None:
     result = slots.renew_due()
     if hasattr(result, "__await__"):
         await result
+    assert 3 == len(leases)
 
 
 def worn_bucket(cohorts: int) -> Item:

@@ -164,14 +164,14 @@ async def test_slots_with_a_lost_response_and_a_cancellation_are_free_after_thei
 
         async def run(number: int) -> CancelledAt:
             nonlocal writes
-            other = another(repo, lambda table: LossyTable(table, lost, applied=applied))  # noqa: B023
+            other = another(repo, lambda table: LossyTable(table, lost, applied=applied))  # noqa: B023 - it is called in the same round
             cancelled = CancelledAt(program(RateLimiter(other), fails=fails), number)
             with suppress(RateLimiterUnavailable):
                 await ended(cancelled)
             writes = max(writes, other.scope.table.writes)
             used = await slots.in_use()
             # A lease holds at most 4 slots.
-            assert all(amount <= 4 for amount in used.values()), f"write {lost} lost, cancelled at {number}: {used}"  # noqa: B023
+            assert all(amount <= 4 for amount in used.values()), f"write {lost} lost, cancelled at {number}: {used}"  # noqa: B023 - it is called in the same round
             clock.advance(2 * HOLD_S * 1000)
             await slots.rival()
             assert {CHILD: 0, PARENT: 0} == await slots.in_use()

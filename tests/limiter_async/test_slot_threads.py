@@ -42,7 +42,7 @@ async def test_loop_that_is_blocked_for_longer_than_the_hold_keeps_its_slots(lim
         clock.time_ms = before - SOON_MS
         wake(limiter)
         # Blocks the loop.
-        wait_until(lambda: end_of(lease) > before)  # noqa: B023
+        wait_until(lambda: end_of(lease) > before)  # noqa: B023 - it is called in the same round
 
     assert not lease.lost
     assert 2 == (await limiter.available("user-1", "gpt-4"))["slots"]

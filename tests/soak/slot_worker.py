@@ -192,7 +192,7 @@ class SlotWork:
             self._log.change("less", number, time.time_ns(), plan.slots - 1)
             await lease.release(slots=1)
         # Blocks the loop on purpose, for longer than the hold at times.
-        time.sleep(plan.blocks_s)  # noqa: ASYNC251
+        time.sleep(plan.blocks_s)  # noqa: ASYNC251 - a blocked loop is what is tested
         await asyncio.sleep(plan.held_s / 2)
         if plan.fails:
             raise LookupError

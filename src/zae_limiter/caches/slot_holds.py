@@ -7,6 +7,7 @@ lease ends while its slots are renewed, their end is not known yet. The renewal 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+from weakref import ref
 
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.core.slots import AdmittedSlots, Claim, SlotRenewal, cohort_end_s, taken_from
@@ -27,6 +28,7 @@ class SlotHold:
     """
 
     __slots__ = (
+        "__weakref__",
         "birth",
         "bucket",
         "claims",
@@ -109,7 +111,9 @@ class SlotHolds:
     """The slots that the open leases of one client hold."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
-        self._holds: dict[SlotHold, None] = {}
+        # By identity. Hazard: an interrupt may end a lease without its exit, and a caller may drop one. The slots of a
+        # lease that does not exist any more must not be renewed forever, so the references are weak.
+        self._holds: dict[int, ref[SlotHold]] = {}
         self._draw = draw
         # Reentrant: a thread that is interrupted while it holds the lock can still enter again.
         self._mutex = threading.RLock()
@@ -125,7 +129,7 @@ class SlotHolds:
         """Keep the slots of a lease until they are taken out."""
         hold = SlotHold(bucket, admitted, since_ms, self._draw(), on_lost)
         with self._mutex:
-            self._holds[hold] = None
+            self._holds[id(hold)] = ref(hold)
         return hold
 
     def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
@@ -133,7 +137,7 @@ class SlotHolds:
         with self._mutex:
             hold.limits |= {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
             hold.claims = (*hold.claims, *admitted.claims)
-            self._holds[hold] = None
+            self._holds[id(hold)] = ref(hold)
 
     def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> list[Claim]:
         """Remove slots that are returned now. If they are being renewed, the renewal returns them."""
@@ -152,14 +156,16 @@ class SlotHolds:
             if hold.renewals:
                 return False
             hold.claims = ()
-            self._holds.pop(hold, None)
+            self._holds.pop(id(hold), None)
             return True
 
     def lost(self, late_ms: int) -> list[SlotHold]:
         """Return the leases that have lost slots since the last call: their end has passed, at the latest time."""
         with self._mutex:
             found = [
-                hold for hold in self._holds if not hold.is_lost and hold.end_ms is not None and hold.end_ms <= late_ms
+                hold
+                for hold in self._existing()
+                if not hold.is_lost and hold.end_ms is not None and hold.end_ms <= late_ms
             ]
             for hold in found:
                 hold.is_lost = hold.is_final = True
@@ -168,7 +174,7 @@ class SlotHolds:
     def next_ms(self) -> int | None:
         """Return when the next slots are due or end, None if no lease holds any."""
         with self._mutex:
-            found = [one for hold in self._holds for one in (hold.due_ms(), _end_of(hold)) if one is not None]
+            found = [one for hold in self._existing() for one in (hold.due_ms(), _end_of(hold)) if one is not None]
             return min(found, default=None)
 
     def begin(self, late_ms: int) -> list[SlotGroup]:
@@ -177,13 +183,14 @@ class SlotHolds:
         If one lease of a bucket is due, all others are renewed in the same write.
         """
         with self._mutex:
+            existing = self._existing()
             due = {
                 (hold.bucket, hold.birth)
-                for hold in self._holds
+                for hold in existing
                 if not hold.renewals and (at_ms := hold.due_ms()) is not None and at_ms <= late_ms
             }
             shards: dict[tuple[BucketId, int | None, int], list[SlotHold]] = {}
-            for hold in self._holds:
+            for hold in existing:
                 if (hold.bucket, hold.birth) in due and not hold.renewals and not hold.is_final:
                     for shard in {claim.shard for claim in hold.claims}:
                         shards.setdefault((hold.bucket, hold.birth, shard), []).append(hold)
@@ -236,9 +243,20 @@ class SlotHolds:
                 claims.append(claim._replace(milli=left))
         hold.claims = claims
 
+    def _existing(self) -> list[SlotHold]:
+        """Return the slots of leases that still exist, and forget the others."""
+        found: list[SlotHold] = []
+        for key, one in list(self._holds.items()):
+            hold = one()
+            if hold is not None:
+                found.append(hold)
+            elif self._holds.get(key) is one:
+                del self._holds[key]
+        return found
+
     def _drop_if_empty(self, hold: SlotHold) -> None:
         if not hold.claims and not hold.renewals:
-            self._holds.pop(hold, None)
+            self._holds.pop(id(hold), None)
 
 
 def _end_of(hold: SlotHold) -> int | None:

@@ -95,12 +95,15 @@ class LeaseSlots(LeaseFacts):
         Raises:
             ValidationError: One of them is a limit of concurrent use.
         """
+        # Written out, because every adjustment does this.
         slots = self._held_slots()
-        names = {name for one in self._buckets() for name in slot_names(one, slots.get(one.bucket))}
-        for name in amounts:
-            if name in names:
-                reason = "is a limit of concurrent use; call consume() to take more slots, and release() to return some"
-                raise ValidationError(verb, name, reason)
+        for one in self._buckets():
+            terms, hold = one.admitted.terms, slots.get(one.bucket)
+            for name in amounts:
+                at = terms.positions.get(name)
+                if (at is not None and terms.limits[at].hold_seconds) or (hold is not None and name in hold.limits):
+                    reason = "is a limit of concurrent use; call consume() to take more slots, and release() for fewer"
+                    raise ValidationError(verb, name, reason)
 
 
 def slot_names(held: HeldBucket, hold: SlotHold | None) -> set[str]:
