@@ -330,6 +330,7 @@ class TestClaims:
 
         assert {1: [SlotRelease("slots", end_s, 1_000)]} == released_across(seen, [SlotRelease("slots", end_s, 1_500)])
         assert {} == released_across({0: seen[1]}, [SlotRelease("other", end_s, 1_000)])
+        assert {} == released_across({0: seen[1]}, [SlotRelease("slots", end_s + 5, 1_000)])
 
     def test_settlements_of_one_shard_sum_their_releases(self) -> None:
         """They are written together."""

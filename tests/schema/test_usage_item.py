@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.core.errors import CorruptItemError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, window_at
 from zae_limiter.schema import usage_item
 from zae_limiter.schema.keys import BucketKey
@@ -136,3 +137,22 @@ def test_damaged_sequence_marker_raises_with_the_attribute() -> None:
     """Without it, changes would be counted twice."""
     with pytest.raises(CorruptItemError, match="s_3"):
         usage_item.last_counted(first_snapshot(USAGE) | {"s_3": 5}, 3)
+
+
+def test_highest_number_of_slots_in_use_is_kept_per_shard() -> None:
+    """A repeat changes nothing, and a lower number does not either. Shards add up."""
+    usage = replace(USAGE, in_use_milli={"slots": 2_000})
+    item = first_snapshot(usage)
+    again, higher, other = (
+        usage_item.add(one, None, None, item).set
+        for one in (
+            replace(usage, sequence="112"),
+            replace(usage, sequence="112", in_use_milli={"slots": 3_000}),
+            replace(usage, bucket=USAGE.bucket._replace(shard_id=1)),
+        )
+    )
+
+    assert {"slots": 2} == usage_item.from_item(item).highest_in_use
+    assert [2, 3, 4] == [
+        usage_item.from_item({**item, **changed}).highest_in_use["slots"] for changed in (again, higher, other)
+    ]

@@ -7,6 +7,7 @@ from zae_limiter._async.limiter import cascade
 from zae_limiter._async.limiter.lease import Lease
 from zae_limiter._async.limiter.lease_facts import BucketUse, LeaseEntry
 from zae_limiter._async.limiter.lease_part import ENTERED, InBatches, InPlace, LeasePart
+from zae_limiter._async.limiter.lease_slots import NO_SLOTS
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import AcquireRequest, Cascaded, Charge
 from zae_limiter.core.batch import together
@@ -36,7 +37,7 @@ class AlsoLease(LeasePart):
         self._pending = None
         self._admitted = None
         self._others = ()
-        self._slots = {}
+        self._slots = NO_SLOTS
 
     def begin(self) -> AcquireRequest:
         """Return the request; the lease is about to be entered."""
@@ -87,7 +88,6 @@ class SeveralLease(Lease):
         """Add the requests of ``also``, before the lease is entered, and return the lease."""
         self._asked = also
         self._also = ()
-        self._slots = {}
         return self
 
     @property

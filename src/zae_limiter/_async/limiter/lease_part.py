@@ -53,7 +53,9 @@ class LeasePart(LeaseSlots):
     def _charges(self, *, gives_back: bool) -> list[Charge]:
         """Return what is left to settle with each bucket: everything that is held, or the adjustments."""
         held = self._held()
-        changes = negative(held) if gives_back else self._with_slots_back(self._own_pending(), held)
+        changes = negative(held) if gives_back else self._own_pending()
+        if self._slots and not gives_back:
+            changes = self._with_slots_back(changes, held)
         return self._charges_of(changes, held)
 
     def adjust(self, /, **amounts: int) -> Awaitable[None]:
@@ -68,8 +70,11 @@ class LeasePart(LeaseSlots):
         """
         with self._client.lease_mutex:
             self._check("adjust", amounts, -MAX_AMOUNT)
-            self._refuse_slots("adjust", amounts)
+            held = self._held()
             for name, amount in amounts.items():
+                # A lease without slots that holds some of a limit may adjust it.
+                if self._slots or not held.get(name):
+                    self._refuse_slots("adjust", amounts)
                 if amount < 0:
                     self._check_held(name, -amount)
             self._put_off("adjust", amounts)

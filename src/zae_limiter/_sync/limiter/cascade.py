@@ -37,6 +37,7 @@ from zae_limiter.core.errors import (
     ValidationError,
     ZAELimiterError,
 )
+from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.view import Admitted
 
 if TYPE_CHECKING:
@@ -414,7 +415,10 @@ def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None 
     by_s = until_s or client.until_s()
     if len(charges) == 1:
         # The usual case, without the search for others of the same bucket.
-        held = charges[0].held
+        held, changes, claims = charges[0]
+        if claims is None and type(held.admitted) is not AdmittedSlots:
+            only = held.settlement(changes)
+            return [] if only is None else [Owed(held.bucket, only, held.admitted.terms, by_s)]
         return [Owed(held.bucket, one, held.admitted.terms, by_s) for one in charges[0].settlements()]
     found: dict[tuple[BucketId, int | None, int | None], Owed] = {}
     for charge in charges:

@@ -23,6 +23,7 @@ from zae_limiter._sync.limiter.lease_part import (
     InPlace,
     LeasePart,
 )
+from zae_limiter._sync.limiter.lease_slots import NO_SLOTS
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import (
     AcquireRequest,
@@ -93,6 +94,7 @@ class SyncLease(LeasePart, WithGuard):
         self._taken = None
         self._pending = None
         self._durable = durable
+        self._slots = NO_SLOTS
         self._stage = NEW
 
     def report_loss_to(self, on_lost: Callable[["SyncLease"], object]) -> "SyncLease":

@@ -10,11 +10,11 @@ from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.slots import AdmittedSlots
 
-_NO_SLOTS: Mapping[BucketId, SlotHold] = {}
+NO_SLOTS: Mapping[BucketId, SlotHold] = {}
 
 
 class LeaseSlots(LeaseFacts):
-    """The slots of a lease. A lease without any has no ``_slots``, so that it pays for none of this."""
+    """The slots of a lease."""
 
     __slots__ = ()
 
@@ -24,16 +24,11 @@ class LeaseSlots(LeaseFacts):
 
         That happens if the process was paused, or if the store was unavailable for longer than the hold.
         """
-        return any(self._client.slots.is_lost(hold) for hold in self._held_slots().values())
-
-    def _held_slots(self) -> Mapping[BucketId, SlotHold]:
-        """Return the slots of the lease by bucket, none if it never took any."""
-        found: Mapping[BucketId, SlotHold] = getattr(self, "_slots", _NO_SLOTS)
-        return found
+        return any(self._client.slots.is_lost(hold) for hold in self._slots.values())
 
     def _open_slots(self, taken: Sequence[HeldBucket]) -> bool:
         """Begin to renew the slots that were taken; return False if there are none."""
-        slots = dict(self._held_slots())
+        slots = dict(self._slots)
         for one in taken:
             if isinstance(one.admitted, AdmittedSlots):
                 hold = slots.get(one.bucket)
@@ -61,7 +56,7 @@ class LeaseSlots(LeaseFacts):
 
     def _charges_of(self, changes: dict[str, int], held: dict[str, int]) -> list[Charge]:
         """Return changes in tokens, up or down, for each bucket of the lease; slots are only given back."""
-        slots = self._held_slots()
+        slots = self._slots
         if not slots:
             return [one.charge(changes, held) for one in self._buckets()] if changes else []
         charges: list[Charge] = []
@@ -77,15 +72,13 @@ class LeaseSlots(LeaseFacts):
 
     def _with_slots_back(self, changes: dict[str, int], held: dict[str, int]) -> dict[str, int]:
         """Return changes in tokens at the end of the lease, and all of its slots."""
-        slots = self._held_slots()
-        if not slots:
-            return changes
+        slots = self._slots
         names = {name for one in self._buckets() for name in slot_names(one, slots.get(one.bucket))}
         return {**changes, **{name: -held[name] for name in names if held.get(name)}}
 
     def _without_slots(self, amounts: Mapping[str, int]) -> dict[str, int]:
         """Return amounts without those of slots, which cannot be charged later: only a take gives them an end."""
-        slots = self._held_slots()
+        slots = self._slots
         names = {name for one in self._buckets() for name in slot_names(one, slots.get(one.bucket))}
         return {name: amount for name, amount in amounts.items() if name not in names}
 
@@ -96,7 +89,7 @@ class LeaseSlots(LeaseFacts):
             ValidationError: One of them is a limit of concurrent use.
         """
         # Written out, because every adjustment does this.
-        slots = self._held_slots()
+        slots = self._slots
         for one in self._buckets():
             terms, hold = one.admitted.terms, slots.get(one.bucket)
             for name in amounts:

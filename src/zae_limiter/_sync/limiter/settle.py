@@ -44,17 +44,13 @@ class Settler:
         Raises:
             RateLimiterUnavailable: The table did not answer; some of it may still have been written.
         """
-        rest = self._releases.settle(owed) if owed.settlement.releases else owed
-        if rest is not None:
-            self._settle_tokens(rest)
-
-    def _settle_tokens(self, owed: Owed) -> None:
-        """Charge debits and give credits back to a bucket without slots to return."""
+        if owed.settlement.releases:
+            return self._settle_with_slots(owed)
         bucket, settlement, terms, until_s = owed
         memory = self._caches.of(bucket)
         shard = 0 if memory.shards is None else self._shard_to_settle(memory, settlement)
         view = memory.seen(shard)
-        if view is None or not _has_limits(view, settlement) or not settlement.credits_reach(view.layout.birth):
+        if _is_outdated(view, settlement):
             # Hazard: an old view may lack a limit or show a deleted bucket, and its part of the settlement would be
             # dropped. So the newest bucket decides.
             view = self._buckets.look((bucket, shard), terms, until_s, newest=True)
@@ -63,10 +59,10 @@ class Settler:
             if memory.shards is not None:
                 left = self._settle_across(owed, view, refusals)
                 if not left.names:
-                    return
+                    return None
                 if settlement.debits and not left.debits:
                     self._give_back(owed._replace(settlement=left))
-                    return
+                    return None
                 owed = owed._replace(settlement=left)
                 settlement = left
                 # A bucket that no longer exists is created again as shard 0.
@@ -74,22 +70,41 @@ class Settler:
                 shard = shard if view is not None else 0
             # A new bucket is full, so it needs no credits. It is created only for debits.
             if view is None and shard == 0 and not (settlement.debits and self._has_namespace(bucket, until_s)):
-                return
+                return None
             result, own = self._settle_once(owed, view, refusals)
             if result is None:
-                return
+                return None
             if isinstance(result, Applied):
                 self._learn(owed, (bucket, shard), view, result.new, own)
-                return
-            if isinstance(result, Throttled):
-                self._shards.relieve_and_wait((bucket, shard), terms, until_s, result)
-            else:
-                old = result.old if isinstance(result, Refused) else None
-                refusals += old is not None and view is not None and view.layout.describes(old)
-                self._buckets.learn((bucket, shard), old, terms)
+                return None
+            refusals += self._learn_refusal(owed, (bucket, shard), view, result)
             shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
             view = memory.seen(shard)
         raise contended(bucket)
+
+    def _learn_refusal(self, owed: Owed, shard_id: ShardId, view: BucketView | None, result: WriteResult) -> bool:
+        """Learn from a write that was not applied; return whether its estimate was wrong. Wait while it is throttled.
+
+        Raises:
+            RateLimiterUnavailable: The table takes no writes until the deadline.
+        """
+        if isinstance(result, Throttled):
+            self._shards.relieve_and_wait(shard_id, owed.terms, owed.until_s, result)
+            return False
+        old = result.old if isinstance(result, Refused) else None
+        guessed = old is not None and view is not None and view.layout.describes(old)
+        self._buckets.learn(shard_id, old, owed.terms)
+        return guessed
+
+    def _settle_with_slots(self, owed: Owed) -> None:
+        """Return slots with the rest of a settlement, and settle what that has left.
+
+        Raises:
+            RateLimiterUnavailable: The table did not answer; some of it may still have been written.
+        """
+        rest = self._releases.settle(owed)
+        if rest is not None:
+            self.settle(rest)
 
     def _learn(self, owed: Owed, shard_id: ShardId, view: BucketView | None, item: Item, own: Amounts) -> None:
         """Cache a shard as it is after a settlement."""
@@ -210,21 +225,19 @@ class Settler:
 
         views = memory.views()
         # A shard that lacks a limit, or has another birth number, would drop its part of the settlement.
-        having = {
-            shard: view
-            for shard, view in views.items()
-            if _has_limits(view, settlement) and settlement.credits_reach(view.layout.birth)
-        }
+        having = {shard: view for shard, view in views.items() if not _is_outdated(view, settlement)}
         views = having or views
         choose = max if due.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
 
 
-def _has_limits(view: BucketView, settlement: Settlement) -> bool:
-    """Return whether a shard has all limits of a settlement."""
+def _is_outdated(view: BucketView | None, settlement: Settlement) -> bool:
+    """Return whether a view lacks a limit of a settlement, or is of another bucket than the one that was charged."""
+    if view is None or not settlement.credits_reach(view.layout.birth):
+        return True
     # The same as ``has_all``, without making the names: this is done for every settlement.
     positions = view.layout.shared.positions
     for name, _ in settlement.debits or settlement.credits:
         if name not in positions:
-            return False
-    return not settlement.debits or not settlement.credits or view.layout.has_all(settlement.names)
+            return True
+    return bool(settlement.debits and settlement.credits) and not view.layout.has_all(settlement.names)
