@@ -337,3 +337,14 @@ def test_inlined_take_is_the_row_of_a_take(band: int, spent: int, taken: int, re
 
     expected = write and (write.low, write.high, write.qk if isinstance(write, QuotaSet) else None)
     assert expected == quota.take_bounds(qk, 10, MONTH, low_s, taken, reserve)
+
+
+def test_inlined_take_of_an_older_period_is_the_row_of_a_take() -> None:
+    """The bucket was last used a period ago, so nothing is spent in this one."""
+    low_s = BEGIN_S + 40 * 86_400
+    older = quota.view_at(FULL - 4, 10, MONTH, low_s)
+
+    for taken in (3, 11):
+        write = quota.take(older, taken)
+        expected = None if write is None else (write.low, write.high, write.qk)  # type: ignore[union-attr] # a new epoch is set
+        assert expected == quota.take_bounds(FULL - 4, 10, MONTH, low_s, taken)
