@@ -238,7 +238,7 @@ class Requests:
     def _note_slots(self, lease: Lease, began_ms: int) -> None:
         """Record the slots that a lease holds since a call that began at a time."""
         for part in _parts(lease):
-            for bucket, hold in part._held_slots().items():
+            for bucket, hold in part._slots.items():
                 self._fleet.slots.open(bucket, hold, began_ms)
 
     async def _use(self, lease: Lease, held: Amounts) -> None:

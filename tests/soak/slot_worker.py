@@ -133,7 +133,7 @@ class SlotLog:
 
 def end_of(lease: Any) -> int:
     """Return when the first slots of a lease end, 0 if it has none."""
-    return min((hold.end_ms or 0 for hold in lease._held_slots().values()), default=0)
+    return min((hold.end_ms or 0 for hold in lease._slots.values()), default=0)
 
 
 class SlotWork:
