@@ -96,6 +96,7 @@ WITHOUT = {
     "builder": "deploy has an option for each choice of the builder",
     "namespace": "every data command takes --namespace",
     "close": "a command closes what it opened",
+    "pace": "a loop over acquire --wait",
     "ping": "status tells whether the store answers",
     "is_available": "status tells whether the store answers",
     "time_until_available": "acquire tells when to try again, or waits with --wait",

@@ -303,8 +303,8 @@ def unconditioned(write: Any) -> Any:
 def marker_kept(add: Real) -> Real:
     """Do not store the sequence number of what was counted."""
 
-    def write(usage: Any, seen: str | None, ttl_s: int | None) -> Any:
-        made = add(usage, seen, ttl_s)
+    def write(usage: Any, *given: Any) -> Any:
+        made = add(usage, *given)
         marker = sequence_attribute(usage.bucket.shard_id)
         kept = {name: value for name, value in made.set.items() if name != marker}
         return replace(made, set=kept)
