@@ -17,9 +17,7 @@ AMOUNT_FORM = "NAME:AMOUNT"
 NUMBER_HELP = "Numbers may end in k, m or g: 10k is 10000, 1.5m is 1500000 (m is never minutes)."
 """The forms of a number, for the help."""
 _COLUMNS = [Column("limit"), Column("capacity", True), Column("refill")]
-LIMIT_KEYS = (
-    "LIMIT is {name, capacity, refill_amount, refill_period_seconds}, for slots also {hold_seconds}"
-)
+LIMIT_KEYS = "LIMIT is {name, capacity, refill_amount, refill_period_seconds}, for slots also {hold_seconds}"
 """The JSON keys of a limit, for the help."""
 
 _MAKERS: dict[str, Callable[[str, int, int | None], Limit]] = {
