@@ -155,8 +155,9 @@ class Port:
             self._probe.start()
         if outcome.__class__ is Unavailable or outcome.__class__ is Throttled:
             self.failures += 1
-            if len(self._decided) > 1000:
-                self._decided.clear()
+            if len(self._decided) > 10_000:
+                # Not all of them: a write that is repeated later would count as decided then.
+                del self._decided[next(iter(self._decided))]
             self._decided[nonce_of(operation)] = time_bounds
         return outcome  # type: ignore[no-any-return] # see above
 
