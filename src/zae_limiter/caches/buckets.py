@@ -141,15 +141,6 @@ class Remembered:
                 flights.pop(other, None)
         flights[flight] = None
 
-    def arrive(self, flight: "Flight") -> None:
-        """Note that a take is no longer in flight."""
-        flights = self.flights
-        if flights is not None:
-            flights.pop(flight, None)
-            if not flights:
-                # Another thread may note a take at this moment, and it is lost here. The next answer shows its effect.
-                self.flights = None
-
     def learn_taken(self, view: BucketView) -> None:
         """Keep shard 0 as it answered a take, unless a newer answer has arrived in between."""
         newest = self.view

@@ -123,9 +123,7 @@ class SlotHolds:
         self._mutex = threading.RLock()
         self._holds = {}
 
-    def open(
-        self, bucket: BucketId, admitted: AdmittedSlots, since_ms: int, on_lost: Callable[[], None] | None
-    ) -> SlotHold:
+    def open(self, bucket: BucketId, admitted: AdmittedSlots, since_ms: int, on_lost: OnLost) -> SlotHold:
         """Keep the slots of a lease until they are taken out."""
         hold = SlotHold(bucket, admitted, since_ms, self._draw(), on_lost)
         with self._mutex:

@@ -427,10 +427,13 @@ class NetworkedClient(BucketClient):
             memory.send(flight, until_s - 2 * self._deadline_s)
             return await self._table.write(update, until_s)
         finally:
-            # What ``arrive`` does while other takes are in flight, or if none is: every take on DynamoDB runs it.
             flights = memory.flights
-            if flights is not None and flights.pop(flight, None) is None and not flights:
-                memory.flights = None
+            if flights is not None:
+                flights.pop(flight, None)
+                if not flights:
+                    # Another thread may note a take at this moment, and it is lost here. The next answer shows its
+                    # effect.
+                    memory.flights = None
 
     async def gauge(self, plan: Plan, after: BucketView) -> None:
         """Split the bucket if it is written too often."""

@@ -88,7 +88,6 @@ class LeaseSlots(LeaseFacts):
         Raises:
             ValidationError: One of them is a limit of concurrent use.
         """
-        # Written out, because every adjustment does this.
         slots = self._slots
         for one in self._buckets():
             terms, hold = one.admitted.terms, slots.get(one.bucket)

@@ -125,8 +125,9 @@ class Releaser:
 
 def _fits(view: BucketView | None, settlement: Settlement) -> bool:
     """Return whether a shard can release all slots of a settlement."""
-    fits = isinstance(view, SlotView) and view.layout.birth == settlement.birth
-    return fits and isinstance(view, SlotView) and releases_fit(view, settlement.releases)
+    if not isinstance(view, SlotView) or view.layout.birth != settlement.birth:
+        return False
+    return releases_fit(view, settlement.releases)
 
 
 def _without_slots(owed: Owed, settlement: Settlement) -> Owed | None:
