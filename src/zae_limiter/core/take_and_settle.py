@@ -50,7 +50,7 @@ def take_and_settle(
     """
     layout = view.layout
     fits = layout.shard_count == 1 and settlement.credits_reach(layout.birth) and layout.has_all(settlement.names)
-    # Slots are returned at once, so a settlement that waits has none, and a bucket with slots is rarely settled later.
+    # Slots are returned immediately, so a settlement that waits has none.
     if not fits or layout.shared.slots or not layout.follows(terms):
         return None
     due = settlement.due(layout.birth)

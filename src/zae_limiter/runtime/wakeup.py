@@ -41,7 +41,7 @@ class Wakeup:
             timer.cancel()
 
     def wake_in(self, seconds: float) -> None:
-        """End the wait after this many seconds, unless it ends earlier; a wait on another loop ends at once."""
+        """End the wait after this many seconds, unless it ends earlier; a wait on another loop ends immediately."""
         future = self._future
         if future is not None and _running_loop() is future.get_loop():
             if seconds <= 0:

@@ -33,7 +33,7 @@ class LeaseSlots(LeaseFacts):
             if isinstance(one.admitted, AdmittedSlots):
                 hold = slots.get(one.bucket)
                 if hold is None:
-                    slots[one.bucket] = self._client.slots.open(one.bucket, one.admitted, self._told_of_loss())
+                    slots[one.bucket] = self._client.slots.open(one.bucket, one.admitted, self._loss_notifier())
                 else:
                     self._client.slots.add(hold, one.admitted)
         if slots:
@@ -45,11 +45,11 @@ class LeaseSlots(LeaseFacts):
         admitted = self._admitted
         if not self._others and type(admitted) is AdmittedSlots:
             # The usual case, without a search among several buckets.
-            self._slots = {self._bucket: self._client.slots.open(self._bucket, admitted, self._told_of_loss())}
+            self._slots = {self._bucket: self._client.slots.open(self._bucket, admitted, self._loss_notifier())}
             return True
         return self._open_slots(self._buckets())
 
-    def _told_of_loss(self) -> Callable[[], None] | None:
+    def _loss_notifier(self) -> Callable[[], None] | None:
         """Return what is called when slots are lost, None if the caller did not ask for it."""
         on_lost = getattr(self, "_on_lost", None)
         return None if on_lost is None else runtime.notifier(on_lost, self)
