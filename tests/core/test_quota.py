@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from zae_limiter.core import quota
 from zae_limiter.core.calendar import period_at, schedule_of
+from zae_limiter.core.names import MAX_QUOTA
 from zae_limiter.core.quota import (
     BAND,
     HALF_BAND,
-    MAX_QUOTA,
     MOST_SPENT,
     QuotaAdd,
     QuotaSet,

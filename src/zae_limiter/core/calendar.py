@@ -8,7 +8,7 @@ time, the edge is the moment of the shift. If the time occurs twice, the first o
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zae_limiter.core.errors import ValidationError
 
@@ -52,6 +52,13 @@ class CalendarSchedule(NamedTuple):
         """The stored form, such as ``m1 0000 Europe/Berlin``."""
         hour, minute = divmod(self.minute, 60)
         return f"{_LETTERS[self.every]}{self.day or ''} {hour:02}{minute:02} {self.tz}"
+
+    @property
+    def starts(self) -> Any:
+        """When a period begins, in the form that ``schedule_of`` accepts."""
+        hour, minute = divmod(self.minute, 60)
+        clock = f"{hour:02}:{minute:02}"
+        return {"hour": self.minute, "day": clock}.get(self.every, [self.day, clock])
 
     @property
     def tolerance(self) -> int:

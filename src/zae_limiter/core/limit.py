@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
+from zae_limiter.core.calendar import CalendarSchedule, schedule_of
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, fields
-from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
+from zae_limiter.core.names import MAX_AMOUNT, MAX_QUOTA, check_limit_name, check_whole_number
 
 MAX_LIMITS = 32
 """The largest number of limits in one bucket; more would exceed what one DynamoDB write can carry."""
@@ -18,6 +19,13 @@ SHORTEST_HOLD_SECONDS = 5
 
 LONGEST_HOLD_SECONDS = 86_400
 """One day. A slot of a process that crashed is not free again before the end of its hold."""
+
+MOST_WARNINGS = 4
+"""The largest number of thresholds of one limit."""
+
+_LONGEST_UNIT = 12
+_OPTIONAL = ("hold_seconds", "schedule", "unit", "enforce", "warn_at")
+_SCHEDULE_KEYS = ("every", "tz", "starts")
 
 
 class LimitName:
@@ -54,6 +62,9 @@ class Limit:
     """The capacity and refill of a token bucket: every period adds ``refill_amount`` tokens, up to ``capacity``.
 
     A limit of concurrent use has slots instead of tokens. Its ``hold_seconds`` is more than 0, and nothing is refilled.
+    A quota has a ``schedule``: its full capacity is available at the begin of each period, and nothing is refilled in
+    between. A limit with ``enforce=False`` is *soft*: it counts, and never rejects. ``warn_at`` are the used parts of
+    the capacity at which a warning is sent, such as ``(0.8, 1.0)``.
 
     Example:
         ```python
@@ -63,11 +74,13 @@ class Limit:
         150
         >>> Limit.concurrent("slots", 20).hold_seconds
         60
+        >>> Limit.quota("tokens", 1_000_000, every="day").schedule.text
+        'd 0000 UTC'
 
         ```
 
     Raises:
-        ValidationError: The name or a number is invalid.
+        ValidationError: The name, a number or an option is invalid.
     """
 
     name: str
@@ -75,9 +88,17 @@ class Limit:
     refill_amount: int
     refill_period_seconds: int
     hold_seconds: int = 0
+    schedule: CalendarSchedule | None = None
+    unit: str | None = None
+    enforce: bool = True
+    warn_at: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_limit_name(self.name)
+        if self.schedule is not None or self.unit is not None or self.warn_at or self.enforce is not True:
+            self._check_options()
+        if self.schedule is not None:
+            return self._check_quota()
         check_whole_number("capacity", self.capacity, 1, MAX_AMOUNT)
         if self.hold_seconds != 0 or type(self.hold_seconds) is not int:
             return self._check_slots()
@@ -87,59 +108,138 @@ class Limit:
 
     def _check_slots(self) -> None:
         check_whole_number("hold_seconds", self.hold_seconds, SHORTEST_HOLD_SECONDS, LONGEST_HOLD_SECONDS)
+        self._check_no_refill("slots are returned and not refilled; use Limit.concurrent(name, capacity)")
+
+    def _check_quota(self) -> None:
+        if type(self.schedule) is not CalendarSchedule:
+            raise ValidationError("schedule", self.schedule, "must be made by Limit.quota(name, amount, every=...)")
+        check_whole_number("amount", self.capacity, 1, MAX_QUOTA)
+        if self.hold_seconds:
+            raise ValidationError("hold_seconds", self.hold_seconds, "must be 0, as a quota has no slots")
+        self._check_no_refill("a quota is full at the begin of each period; use Limit.quota(name, amount)")
+
+    def _check_no_refill(self, reason: str) -> None:
         if self.refill_amount or self.refill_period_seconds:
-            reason = "must be 0, as slots are returned and not refilled; use Limit.concurrent(name, capacity)"
-            raise ValidationError("refill_amount", (self.refill_amount, self.refill_period_seconds), reason)
+            numbers = self.refill_amount, self.refill_period_seconds
+            raise ValidationError("refill_amount", numbers, f"must be 0, as {reason}")
+
+    def _check_options(self) -> None:
+        if type(self.enforce) is not bool:
+            raise ValidationError("enforce", self.enforce, "must be True, or False for a limit that only counts")
+        unit = self.unit
+        valid = type(unit) is str and unit.isascii() and unit.isalpha() and len(unit) <= _LONGEST_UNIT
+        if unit is not None and not valid:
+            reason = f'must be at most {_LONGEST_UNIT} letters, such as "USD" or "tokens"'
+            raise ValidationError("unit", unit, reason)
+        # A list is accepted, but a frozen value needs a tuple.
+        object.__setattr__(self, "warn_at", _thresholds(self.warn_at))
 
     def __repr__(self) -> str:
         numbers = f"refill_amount={self.refill_amount}, refill_period_seconds={self.refill_period_seconds}"
         numbers = f"hold_seconds={self.hold_seconds}" if self.hold_seconds else numbers
-        return f"{type(self).__name__}(name={self.name!r}, capacity={self.capacity}, {numbers})"
+        numbers = f"schedule={self.schedule.text!r}" if self.schedule is not None else numbers
+        unit = f", unit={self.unit!r}" if self.unit is not None else ""
+        soft = "" if self.enforce else ", enforce=False"
+        warnings = f", warn_at={self.warn_at}" if self.warn_at else ""
+        return f"{type(self).__name__}(name={self.name!r}, capacity={self.capacity}, {numbers}{unit}{soft}{warnings})"
 
     @classmethod
-    def per_second(cls, name: str, rate: int, burst: int | None = None) -> Self:
+    def per_second(
+        cls, name: str, rate: int, burst: int | None = None, *, enforce: bool = True, warn_at: Sequence[float] = ()
+    ) -> Self:
         """Make a limit of ``rate`` tokens per second. Its capacity is ``burst``, or ``rate`` if that is None."""
-        return cls._at_rate(name, rate, burst, 1)
+        return cls._at_rate(name, rate, burst, 1, enforce, warn_at)
 
     @classmethod
-    def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Self:
+    def per_minute(
+        cls, name: str, rate: int, burst: int | None = None, *, enforce: bool = True, warn_at: Sequence[float] = ()
+    ) -> Self:
         """Make a limit of ``rate`` tokens per minute. Its capacity is ``burst``, or ``rate`` if that is None."""
-        return cls._at_rate(name, rate, burst, 60)
+        return cls._at_rate(name, rate, burst, 60, enforce, warn_at)
 
     @classmethod
-    def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Self:
+    def per_hour(
+        cls, name: str, rate: int, burst: int | None = None, *, enforce: bool = True, warn_at: Sequence[float] = ()
+    ) -> Self:
         """Make a limit of ``rate`` tokens per hour. Its capacity is ``burst``, or ``rate`` if that is None."""
-        return cls._at_rate(name, rate, burst, 3_600)
+        return cls._at_rate(name, rate, burst, 3_600, enforce, warn_at)
 
     @classmethod
-    def per_day(cls, name: str, rate: int, burst: int | None = None) -> Self:
+    def per_day(
+        cls, name: str, rate: int, burst: int | None = None, *, enforce: bool = True, warn_at: Sequence[float] = ()
+    ) -> Self:
         """Make a limit of ``rate`` tokens per day. Its capacity is ``burst``, or ``rate`` if that is None."""
-        return cls._at_rate(name, rate, burst, 86_400)
+        return cls._at_rate(name, rate, burst, 86_400, enforce, warn_at)
 
     @classmethod
-    def custom(cls, name: str, capacity: int, refill_amount: int, refill_period_seconds: int) -> Self:
+    def custom(
+        cls,
+        name: str,
+        capacity: int,
+        refill_amount: int,
+        refill_period_seconds: int,
+        *,
+        enforce: bool = True,
+        warn_at: Sequence[float] = (),
+    ) -> Self:
         """Make a limit with any combination of numbers; it may take more or less than one period to fill."""
-        return cls(name, capacity, refill_amount, refill_period_seconds)
+        return cls(name, capacity, refill_amount, refill_period_seconds, enforce=enforce, warn_at=_as_tuple(warn_at))
 
     @classmethod
-    def concurrent(cls, name: str, capacity: int, hold_seconds: int = 60) -> Self:
+    def concurrent(
+        cls, name: str, capacity: int, hold_seconds: int = 60, *, enforce: bool = True, warn_at: Sequence[float] = ()
+    ) -> Self:
         """Make a limit of concurrent use: at most ``capacity`` slots are in use at a time.
 
         A slot is returned when its lease ends. While the lease is open, the client renews the slot in the background.
         If a process crashes or pauses, its slots are free again after ``hold_seconds``, and at most half as long more.
         """
-        return cls(name, capacity, 0, 0, hold_seconds)
+        return cls(name, capacity, 0, 0, hold_seconds, enforce=enforce, warn_at=_as_tuple(warn_at))
 
     @classmethod
-    def _at_rate(cls, name: str, rate: int, burst: int | None, period_seconds: int) -> Self:
+    def quota(
+        cls,
+        name: str,
+        amount: int,
+        every: str = "month",
+        tz: str = "UTC",
+        starts: object = None,
+        unit: str | None = None,
+        *,
+        enforce: bool = True,
+        warn_at: Sequence[float] = (),
+    ) -> Self:
+        """Make a quota: ``amount`` is available at the begin of each period, and nothing is refilled in between.
+
+        What is left at the end of a period is lost, and so is an overdraft.
+
+        Args:
+            name: The name of the limit.
+            amount: The amount of one period, such as ``usd("500")``, at most 10^15.
+            every: ``"month"``, ``"week"``, ``"day"`` or ``"hour"``.
+            tz: The time zone of the local times, such as ``"Europe/Berlin"``.
+            starts: When a period begins, in local time: ``(15, "06:00")`` for a month, ``("mon", "06:00")`` for a week,
+                ``"06:00"`` for a day, and a minute such as ``30`` for an hour. None is midnight of the first day, or
+                the full hour.
+            unit: The unit that amounts are shown with. Three capital letters are a currency, in micro-units.
+            enforce: False for a quota that only counts.
+            warn_at: The used parts of the amount at which a warning is sent.
+        """
+        schedule = schedule_of(every, tz, starts)
+        return cls(name, amount, 0, 0, 0, schedule, unit, enforce, _as_tuple(warn_at))
+
+    @classmethod
+    def _at_rate(
+        cls, name: str, rate: int, burst: int | None, period_seconds: int, enforce: bool, warn_at: Sequence[float]
+    ) -> Self:
         check_limit_name(name)
         check_whole_number("rate", rate, 1, MAX_AMOUNT)
         if burst is None:
-            return cls(name, rate, rate, period_seconds)
+            return cls(name, rate, rate, period_seconds, enforce=enforce, warn_at=_as_tuple(warn_at))
         check_whole_number("burst", burst, 1, MAX_AMOUNT)
         if burst < rate:
             raise ValidationError("burst", burst, f"must be at least the rate, {rate}")
-        return cls(name, burst, rate, period_seconds)
+        return cls(name, burst, rate, period_seconds, enforce=enforce, warn_at=_as_tuple(warn_at))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -150,10 +250,14 @@ class Limit:
         """
         if not isinstance(data, Mapping):
             raise ValidationError("limit", data, f"must be a mapping, not {type(data).__name__}")
-        required = [entry.name for entry in fields(cls) if entry.name != "hold_seconds"]
-        if data.keys() - {"hold_seconds"} != set(required):
+        required = [entry.name for entry in fields(cls) if entry.name not in _OPTIONAL]
+        optional = {*_OPTIONAL, *_SCHEDULE_KEYS} - {"schedule"}
+        if data.keys() - optional != set(required):
             raise ValidationError("limit", dict(data), f"must have exactly the fields {', '.join(sorted(required))}")
-        return cls(**data)
+        given = {name: value for name, value in data.items() if name not in _SCHEDULE_KEYS}
+        if data.keys() & set(_SCHEDULE_KEYS):
+            given["schedule"] = schedule_of(*(data.get(name) for name in _SCHEDULE_KEYS))
+        return cls(**given)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limit as a dictionary, ready for JSON."""
@@ -165,7 +269,29 @@ class Limit:
             "refill_period_seconds": self.refill_period_seconds,
         }
         # Only where it says something: programs compare the dictionaries of rate limits.
-        return data | {"hold_seconds": self.hold_seconds} if self.hold_seconds else data
+        if self.hold_seconds:
+            data["hold_seconds"] = self.hold_seconds
+        if self.schedule is not None:
+            data |= {"every": self.schedule.every, "tz": self.schedule.tz, "starts": self.schedule.starts}
+        if self.unit is not None:
+            data["unit"] = self.unit
+        if not self.enforce:
+            data["enforce"] = False
+        if self.warn_at:
+            data["warn_at"] = list(self.warn_at)
+        return data
+
+    @property
+    def is_quota(self) -> bool:
+        """Whether this is a quota, whose full amount is available at the begin of each period."""
+        return self.schedule is not None
+
+    @property
+    def kind(self) -> str:
+        """The kind of the limit: ``rate``, ``slots`` or ``quota``."""
+        if self.schedule is not None:
+            return "quota"
+        return "slots" if self.hold_seconds else "rate"
 
     @property
     def is_concurrent(self) -> bool:
@@ -174,7 +300,7 @@ class Limit:
 
     @property
     def refill_rate(self) -> float:
-        """The refill rate in tokens per second, 0 for a limit of concurrent use."""
+        """The refill rate in tokens per second, 0 for a limit that is not refilled."""
         return self.refill_amount / self.refill_period_seconds if self.refill_period_seconds else 0.0
 
     @property
@@ -196,8 +322,11 @@ class Limit:
     def fill_time_ms(self) -> int:
         """The milliseconds that an empty bucket takes to fill, rounded up.
 
-        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free.
+        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free, and for a
+        quota those of its longest period.
         """
+        if self.schedule is not None:
+            return self.schedule.longest_s * 1000
         if self.hold_seconds:
             return (self.hold_seconds + self.cohort_seconds) * 1000
         return -(-self.capacity * self.refill_period_ms // self.refill_amount)
@@ -232,13 +361,42 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
     return checked
 
 
+def _as_tuple(warn_at: Sequence[float]) -> tuple[float, ...]:
+    """Return thresholds as a tuple; any other value is left to the check of the limit."""
+    return tuple(warn_at) if isinstance(warn_at, list) else warn_at  # type: ignore[return-value] # checked later
+
+
+def _thresholds(warn_at: object) -> tuple[float, ...]:
+    """Return thresholds, checked, and rounded to thousandths as they are stored."""
+    if not isinstance(warn_at, tuple | list) or len(warn_at) > MOST_WARNINGS:
+        raise ValidationError("warn_at", warn_at, f"must be at most {MOST_WARNINGS} numbers, such as (0.8, 1.0)")
+    for part in warn_at:
+        if type(part) not in (int, float) or not 0.001 <= part <= 10:
+            raise ValidationError("warn_at", warn_at, "must be parts of the capacity from 0.001 to 10, such as 0.8")
+    found = tuple([round(float(part), 3) for part in warn_at])
+    if list(found) != sorted(set(found)):
+        raise ValidationError("warn_at", warn_at, "must be in rising order, without repeats")
+    return found
+
+
 SLOTS_KIND = "slots"
 """The kind of items with limits of concurrent use, which older code would take for rate limits that never refill."""
+
+QUOTAS_KIND = "quotas"
+"""The kind of items with quotas, which older code would not see at all."""
+
+SOFT_KIND = "soft"
+"""The kind of items with soft limits, which older code would enforce."""
 
 
 def kinds_of_limits(limits: Sequence[Limit]) -> list[str]:
     """Return the kinds of items that a table must allow before it stores these limits."""
-    return [SLOTS_KIND] if any(limit.hold_seconds for limit in limits) else []
+    used = {
+        SLOTS_KIND: any(limit.hold_seconds for limit in limits),
+        QUOTAS_KIND: any(limit.is_quota for limit in limits),
+        SOFT_KIND: not all(limit.enforce for limit in limits),
+    }
+    return [kind for kind, is_used in used.items() if is_used]
 
 
 def digest(limits: Sequence[Limit]) -> str:
@@ -253,4 +411,10 @@ def digest(limits: Sequence[Limit]) -> str:
 def _line(limit: Limit) -> str:
     """Return the text of a limit in a digest; that of a rate limit is the same as in earlier versions."""
     line = f"{limit.name} {limit.capacity} {limit.refill_amount} {limit.refill_period_seconds}"
-    return f"{line} {limit.hold_seconds}" if limit.hold_seconds else line
+    if limit.hold_seconds:
+        line = f"{line} {limit.hold_seconds}"
+    if limit.schedule is not None:
+        line = f"{line} {limit.schedule.text}"
+    if limit.unit is None and limit.enforce and not limit.warn_at:
+        return line
+    return f"{line} {limit.unit} {limit.enforce} {limit.warn_at}"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.names import check_limit_name
-from zae_limiter.core.quota import MAX_QUOTA
+from zae_limiter.core.names import MAX_QUOTA, check_limit_name
 
 MICRO = 1_000_000
 """Micro-units in one unit of a currency."""

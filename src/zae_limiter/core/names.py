@@ -21,6 +21,9 @@ RESERVED_NAMESPACE = "_"
 MAX_AMOUNT = 10**18
 """The largest amount, capacity and rate."""
 
+MAX_QUOTA = 10**15
+"""The largest amount of a quota, of a take and of a debit; in money, a billion."""
+
 MAX_ENTITY_ID_LENGTH = 256
 MAX_RESOURCE_LENGTH = 128
 MAX_NAME_LENGTH = 64

@@ -23,9 +23,6 @@ BAND = 10**18
 HALF_BAND = BAND // 2
 """What one epoch may record as spent at most, plus one."""
 
-MAX_QUOTA = 10**15
-"""The largest amount of a quota, of a take and of a debit; in money, a billion."""
-
 MOST_SPENT = HALF_BAND - 1
 """A quota that has recorded this much is *saturated*: its balance stays there until the epoch ends."""
 

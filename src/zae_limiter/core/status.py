@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from zae_limiter.core.calendar import CalendarSchedule
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
@@ -35,7 +36,7 @@ class LimitStatus:
 
     ``exact`` is False for a limit of concurrent use, whose slots are returned at any time. ``retry_after_seconds`` is
     then the longest wait, if no lease renews its slots. ``in_use`` is the number of slots in use, None for other
-    limits.
+    limits. ``resets_at`` is when a quota is full again, in seconds since the epoch, None for other limits.
     """
 
     entity_id: str
@@ -48,6 +49,7 @@ class LimitStatus:
     retry_after_seconds: float
     exact: bool = True
     in_use: int | None = None
+    resets_at: int | None = None
 
     @property
     def deficit(self) -> int:
@@ -69,6 +71,11 @@ class LimitStatus:
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,
         }
+        if not self.limit.enforce:
+            data["enforce"] = False
+        if self.resets_at is not None:
+            schedule, unit = self.limit.schedule, self.limit.unit
+            return data | {"resets_at": self.resets_at, "schedule": schedule and schedule.text, "unit": unit}
         if self.in_use is None:
             return data
         return data | {"hold_seconds": self.limit.hold_seconds, "in_use": self.in_use, "exact": self.exact}
@@ -87,6 +94,9 @@ class BucketState:
 
     A limit of concurrent use has a hold. ``tokens_milli`` are then its free slots, and ``cohorts`` the slots in use:
     their end in seconds since the epoch, and millislots. Slots whose end has passed are free as well.
+
+    A quota has a ``schedule``. ``tokens_milli`` is then what is left of the period that began at ``last_refill_ms``, and
+    ``resets_at`` is when it is full again, in seconds since the epoch.
     """
 
     entity_id: str
@@ -100,6 +110,11 @@ class BucketState:
     total_consumed_milli: int = 0
     hold_seconds: int = 0
     cohorts: tuple[tuple[int, int], ...] = ()
+    schedule: CalendarSchedule | None = None
+    unit: str | None = None
+    enforce: bool = True
+    warn_at: tuple[float, ...] = ()
+    resets_at: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -115,11 +130,43 @@ class BucketState:
     def limit(self) -> Limit:
         """The limit in force."""
         refill = self.refill_amount_milli // 1000, self.refill_period_ms // 1000
-        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds)
+        options = self.schedule, self.unit, self.enforce, self.warn_at
+        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds, *options)
 
     def in_use(self, now_ms: int) -> int:
         """Return how many slots are in use at a time, in milliseconds since the epoch."""
         return sum(milli for end_s, milli in self.cohorts if end_s * 1000 > now_ms) // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What is left of one limit of an entity; ``available`` is negative in debt.
+
+    ``resource`` is ``_all_`` for a limit across resources. ``in_use`` are the slots in use, None for other limits.
+    ``resets_at`` is when a quota is full again, in seconds since the epoch, None for other limits.
+    """
+
+    entity_id: str
+    resource: str
+    limit: Limit
+    available: int
+    in_use: int | None = None
+    resets_at: int | None = None
+
+    @property
+    def limit_name(self) -> str:
+        """The name of the limit."""
+        return self.limit.name
+
+    @property
+    def used(self) -> int:
+        """What is used of the capacity; more than the capacity in debt."""
+        return self.limit.capacity - self.available
+
+    @property
+    def used_pct(self) -> float:
+        """The used part of the capacity, in percent; above 100 in debt."""
+        return utilization_pct(self.limit.capacity, self.available)
 
 
 @dataclass(frozen=True, slots=True)

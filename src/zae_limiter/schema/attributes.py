@@ -23,8 +23,28 @@ TOTAL_CONSUMED = "tc"
 DORMANT = "dm"
 HIGHEST_CAPACITY = "hc"
 HOLD = "hs"
+QUOTA_BALANCE = "qk"
+QUOTA_AMOUNT = "qa"
+QUOTA_SCHEDULE = "qs"
+SOFT = "sf"
+UNIT = "un"
+WARN_AT = "wa"
+OPTIONS = (SOFT, UNIT, WARN_AT)
 BUCKET_FIELDS = frozenset(
-    {TOKENS, CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, TOTAL_CONSUMED, DORMANT, HIGHEST_CAPACITY, HOLD}
+    {
+        TOKENS,
+        CAPACITY,
+        REFILL_AMOUNT,
+        REFILL_PERIOD,
+        TOTAL_CONSUMED,
+        DORMANT,
+        HIGHEST_CAPACITY,
+        HOLD,
+        QUOTA_BALANCE,
+        QUOTA_AMOUNT,
+        QUOTA_SCHEDULE,
+        *OPTIONS,
+    }
 )
 COHORT = "h"
 
@@ -42,7 +62,7 @@ PARENT_ID = "parent_id"
 WRITE_COUNTER = "b_wcu_tc"
 
 # Config, per limit: l_{limit}_{field}
-CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, HOLD})
+CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, HOLD, QUOTA_AMOUNT, QUOTA_SCHEDULE, *OPTIONS})
 CONFIG_VERSION = "config_version"
 ON_UNAVAILABLE = "on_unavailable"
 DELETED = "deleted"

@@ -5,27 +5,24 @@ with its attribute names, limits and readers. A bucket stores only its own numbe
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import NamedTuple
 
 from zae_limiter.core.bucket import LimitShare
+from zae_limiter.core.calendar import parse_schedule
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.view import LimitLayout
 from zae_limiter.schema import attributes, fields, keys
+from zae_limiter.schema.limit_options import NO_OPTIONS, LimitOptions, options_of
 
 _SHARED = 1024
 """The number of layouts that are cached; a bucket with another layout gets its own object."""
 
-_Described = tuple[int, int, int, int | None, int]
-"""Capacity, refill amount, refill period, highest capacity and hold of one limit.
-
-The highest capacity is None if it is the current capacity. The hold is 0 for a rate limit. The refill amount and the
-period are 0 for a limit of concurrent use.
-"""
+_BALANCES = frozenset({attributes.TOKENS, attributes.QUOTA_BALANCE})
 
 CohortName = tuple[int, int, str]
 """The position of a limit, the end of a cohort in seconds, and the name of its attribute."""
@@ -46,15 +43,53 @@ class ItemLayout(LimitLayout):
     slot_names: tuple[tuple[str, int], ...]
 
 
-class _Shape(NamedTuple):
-    """The limits of an item, those in force first, and the names of the attributes that describe each.
+class _Described(NamedTuple):
+    """The numbers of one limit, as stored.
 
-    ``in_force`` is the number of limits in force.
+    ``highest`` is None if it is the capacity. ``hold`` is 0 except for a limit of concurrent use. ``amount`` and
+    ``period`` are 0 except for a rate limit. A quota has a ``schedule``, and its capacity is not in thousandths.
     """
 
+    capacity: int
+    amount: int
+    period: int
+    highest: int | None = None
+    hold: int = 0
+    schedule: str | None = None
+    options: LimitOptions = NO_OPTIONS
+
+    def limit(self, name: str) -> Limit:
+        """Return the limit.
+
+        Raises:
+            ValidationError, ValueError: It is damaged.
+        """
+        soft, unit, warn_at = self.options.soft, self.options.unit, self.options.thresholds
+        if self.schedule is not None:
+            return Limit(name, self.capacity, 0, 0, 0, parse_schedule(self.schedule), unit, not soft, warn_at)
+        numbers = _whole(self.capacity), _whole(self.amount), _whole(self.period)
+        return Limit(name, *numbers, self.hold, None, unit, not soft, warn_at)
+
+
+class _LimitNames(NamedTuple):
+    """The name of a limit, and of the attributes that describe it."""
+
+    limit_name: str
+    balance: str
+    capacity: str
+    amount: str
+    period: str
+    highest: str
+    hold: str
+    is_quota: bool
+    has_options: bool
+
+
+class _Shape(NamedTuple):
+    """The limits of an item, those in force first; ``in_force`` is the number of limits in force."""
+
     in_force: int
-    names: tuple[str, ...]
-    described_by: tuple[tuple[str, str, str, str, str], ...]
+    limits: tuple[_LimitNames, ...]
 
 
 class _Identity(NamedTuple):
@@ -90,15 +125,22 @@ def limit_layout_of(item: Item) -> ItemLayout:
     shape = _shape(tuple(item))
     # Hazard: 1, 1.0 and True are equal as keys of the cache. So the types are checked before the
     # lookup.
-    return _layout(shape, tuple([_described(item, *names) for names in shape.described_by]), identity)
+    return _layout(shape, tuple([_described(item, names) for names in shape.limits]), identity)
 
 
-def _described(item: Item, capacity: str, amount: str, period: str, highest: str, hold: str) -> _Described:
-    """Return the numbers of one limit; the arguments are the names of its attributes."""
-    if hold in item:
-        return fields.number(item, capacity), 0, 0, None, fields.number(item, hold)
-    rate = fields.number(item, amount), fields.number(item, period)
-    return fields.number(item, capacity), *rate, fields.optional_number(item, highest), 0
+def _described(item: Item, names: _LimitNames) -> _Described:
+    """Return the numbers of one limit."""
+    options = NO_OPTIONS
+    if names.has_options:
+        options = options_of(item, partial(attributes.bucket_attribute, names.limit_name))
+    if names.is_quota:
+        schedule = fields.text(item, attributes.bucket_attribute(names.limit_name, attributes.QUOTA_SCHEDULE))
+        return _Described(fields.number(item, names.capacity), 0, 0, schedule=schedule, options=options)
+    capacity = fields.number(item, names.capacity)
+    if names.hold in item:
+        return _Described(capacity, 0, 0, hold=fields.number(item, names.hold), options=options)
+    rate = fields.number(item, names.amount), fields.number(item, names.period)
+    return _Described(capacity, *rate, fields.optional_number(item, names.highest), options=options)
 
 
 @lru_cache(_SHARED)
@@ -145,35 +187,52 @@ def owner_of(item: Item) -> keys.BucketKey:
 @lru_cache(_SHARED)
 def _shape(attribute_names: tuple[str, ...]) -> _Shape:
     """Return the shape of an item with these attributes. The write counter is not a limit."""
-    found = (attributes.parse_bucket_attribute(name) for name in attribute_names)
-    names = sorted(one.limit_name for one in found if one is not None and one.field == attributes.TOKENS)
-    dormant = [name for name in names if attributes.bucket_attribute(name, attributes.DORMANT) in attribute_names]
+    fields_of: dict[str, set[str]] = {}
+    for attribute in attribute_names:
+        parsed = attributes.parse_bucket_attribute(attribute)
+        if parsed is not None:
+            fields_of.setdefault(parsed.limit_name, set()).add(parsed.field)
+    names = sorted(name for name, found in fields_of.items() if not _BALANCES.isdisjoint(found))
+    dormant = [name for name in names if attributes.DORMANT in fields_of[name]]
     ordered = (*(name for name in names if name not in dormant), *dormant)
-    described_by = [
-        (
-            attributes.bucket_attribute(name, attributes.CAPACITY),
-            attributes.bucket_attribute(name, attributes.REFILL_AMOUNT),
-            attributes.bucket_attribute(name, attributes.REFILL_PERIOD),
-            attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY),
-            attributes.bucket_attribute(name, attributes.HOLD),
-        )
-        for name in ordered
-    ]
-    return _Shape(len(names) - len(dormant), ordered, tuple(described_by))
+    limits = tuple([_names_of(name, fields_of[name]) for name in ordered])
+    return _Shape(len(names) - len(dormant), limits)
+
+
+def _names_of(name: str, found: set[str]) -> _LimitNames:
+    """Return the attributes of a limit that has these fields.
+
+    Raises:
+        ValueError: The limit has the balances of two kinds.
+    """
+    is_quota = attributes.QUOTA_BALANCE in found
+    if is_quota and attributes.TOKENS in found:
+        raise ValueError(f"limit {name} has two balances")
+    described_by = (
+        attributes.QUOTA_BALANCE if is_quota else attributes.TOKENS,
+        attributes.QUOTA_AMOUNT if is_quota else attributes.CAPACITY,
+        attributes.REFILL_AMOUNT,
+        attributes.REFILL_PERIOD,
+        attributes.HIGHEST_CAPACITY,
+        attributes.HOLD,
+    )
+    attribute_names = [attributes.bucket_attribute(name, field) for field in described_by]
+    return _LimitNames(name, *attribute_names, is_quota, not found.isdisjoint(attributes.OPTIONS))
 
 
 @lru_cache(_SHARED)
 def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identity) -> ItemLayout:
-    limits = [
-        Limit(name, _whole(capacity), _whole(amount), _whole(period), hold)
-        for name, (capacity, amount, period, _, hold) in zip(shape.names, described, strict=True)
+    names = [one.limit_name for one in shape.limits]
+    limits = [one.limit(name) for name, one in zip(names, described, strict=True)]
+    highest = [
+        limit.capacity_milli if one.highest is None else one.highest
+        for limit, one in zip(limits, described, strict=True)
     ]
-    highest = [limit.capacity_milli if one[3] is None else one[3] for limit, one in zip(limits, described, strict=True)]
-    balance_names = tuple([attributes.bucket_attribute(name, attributes.TOKENS) for name in shape.names])
-    total_names = tuple([attributes.bucket_attribute(name, attributes.TOTAL_CONSUMED) for name in shape.names])
+    balance_names = tuple([one.balance for one in shape.limits])
+    total_names = tuple([attributes.bucket_attribute(name, attributes.TOTAL_CONSUMED) for name in names])
     return ItemLayout(
         shares=tuple([LimitShare.of(limit, identity.shard, identity.shard_count) for limit in limits]),
-        positions={name: position for position, name in enumerate(shape.names)},
+        positions={name: position for position, name in enumerate(names)},
         limits=tuple(limits[: shape.in_force]),
         stamp=identity.stamp,
         digest=identity.digest,
@@ -182,6 +241,8 @@ def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identit
         fill_time_ms=identity.fill_time_ms,
         highest=tuple(highest),
         slots=tuple([position for position, limit in enumerate(limits) if limit.hold_seconds]),
+        quotas=tuple([position for position, limit in enumerate(limits) if limit.is_quota]),
+        is_mixed=not all(limit.kind == "rate" and limit.enforce for limit in limits),
         balance_names=balance_names,
         total_names=total_names,
         read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),

@@ -8,6 +8,7 @@ that versions never fall. The registries count, per resource, the records that h
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from zae_limiter.core.calendar import parse_schedule
 from zae_limiter.core.config import ConfigRecord, ConfigRecords
 from zae_limiter.core.errors import CorruptItemError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -16,6 +17,7 @@ from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.schema import attributes, entity_item, fields, keys
+from zae_limiter.schema.limit_options import options_of, stored_options
 from zae_limiter.schema.operations import Conditions, Equals, ItemAbsent, Key, Page, Put, Query, Update
 
 
@@ -216,17 +218,20 @@ def _record_of(item: Item | None) -> ConfigRecord | None:
     return None if item is None else from_item(item)
 
 
-def _limit_attributes(limit: Limit) -> dict[str, int]:
-    if limit.hold_seconds:
-        return {
-            attributes.config_attribute(limit.name, attributes.CAPACITY): limit.capacity,
-            attributes.config_attribute(limit.name, attributes.HOLD): limit.hold_seconds,
+def _limit_attributes(limit: Limit) -> dict[str, Any]:
+    numbers: dict[str, Any]
+    if limit.schedule is not None:
+        numbers = {attributes.QUOTA_AMOUNT: limit.capacity, attributes.QUOTA_SCHEDULE: limit.schedule.text}
+    elif limit.hold_seconds:
+        numbers = {attributes.CAPACITY: limit.capacity, attributes.HOLD: limit.hold_seconds}
+    else:
+        numbers = {
+            attributes.CAPACITY: limit.capacity,
+            attributes.REFILL_AMOUNT: limit.refill_amount,
+            attributes.REFILL_PERIOD: limit.refill_period_seconds,
         }
-    return {
-        attributes.config_attribute(limit.name, attributes.CAPACITY): limit.capacity,
-        attributes.config_attribute(limit.name, attributes.REFILL_AMOUNT): limit.refill_amount,
-        attributes.config_attribute(limit.name, attributes.REFILL_PERIOD): limit.refill_period_seconds,
-    }
+    stored = numbers | stored_options(limit)
+    return {attributes.config_attribute(limit.name, field): value for field, value in stored.items()}
 
 
 def _limits_of(item: Item) -> tuple[Limit, ...]:
@@ -235,14 +240,29 @@ def _limits_of(item: Item) -> tuple[Limit, ...]:
 
 
 def _limit_of(item: Item, limit_name: str) -> Limit:
-    hold = attributes.config_attribute(limit_name, attributes.HOLD)
-    by = (attributes.HOLD,) if hold in item else (attributes.REFILL_AMOUNT, attributes.REFILL_PERIOD)
-    capacity, *numbers = (
-        fields.number(item, attributes.config_attribute(limit_name, field)) for field in (attributes.CAPACITY, *by)
-    )
+    def name_of(field: str) -> str:
+        return attributes.config_attribute(limit_name, field)
+
+    def number(field: str) -> int:
+        return fields.number(item, name_of(field))
+
+    options = options_of(item, name_of)
+    schedule = fields.optional_text(item, name_of(attributes.QUOTA_SCHEDULE))
+    numbers: tuple[int, ...]
+    if schedule is not None:
+        numbers = number(attributes.QUOTA_AMOUNT), 0, 0
+    elif name_of(attributes.HOLD) in item:
+        numbers = number(attributes.CAPACITY), 0, 0, number(attributes.HOLD)
+    else:
+        numbers = number(attributes.CAPACITY), number(attributes.REFILL_AMOUNT), number(attributes.REFILL_PERIOD)
     try:
-        return (
-            Limit.concurrent(limit_name, capacity, *numbers) if hold in item else Limit(limit_name, capacity, *numbers)
+        return Limit(
+            limit_name,
+            *numbers,
+            schedule=None if schedule is None else parse_schedule(schedule),
+            unit=options.unit,
+            enforce=not options.soft,
+            warn_at=options.thresholds,
         )
     except ValidationError as error:
         raise CorruptItemError(fields.location(item), str(error)) from error
