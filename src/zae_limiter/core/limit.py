@@ -197,7 +197,7 @@ class Limit:
         return cls(name, capacity, 0, 0, hold_seconds, enforce=enforce, warn_at=_as_tuple(warn_at))
 
     @classmethod
-    def quota(
+    def quota(  # noqa: PLR0913 - each argument is one word of the public API
         cls,
         name: str,
         amount: int,

@@ -95,7 +95,7 @@ class BucketState:
     A limit of concurrent use has a hold. ``tokens_milli`` are then its free slots, and ``cohorts`` the slots in use:
     their end in seconds since the epoch, and millislots. Slots whose end has passed are free as well.
 
-    A quota has a ``schedule``. ``tokens_milli`` is then what is left of the period that began at ``last_refill_ms``, and
+    A quota has a ``schedule``. ``tokens_milli`` is then what is left of the period that began at ``last_refill_ms``.
     ``resets_at`` is when it is full again, in seconds since the epoch.
     """
 
