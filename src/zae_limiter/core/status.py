@@ -129,9 +129,17 @@ class BucketState:
     @property
     def limit(self) -> Limit:
         """The limit in force."""
-        refill = self.refill_amount_milli // 1000, self.refill_period_ms // 1000
-        options = self.schedule, self.unit, self.enforce, self.warn_at
-        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds, *options)
+        return Limit(
+            self.limit_name,
+            self.capacity,
+            self.refill_amount_milli // 1000,
+            self.refill_period_ms // 1000,
+            self.hold_seconds,
+            self.schedule,
+            self.unit,
+            self.enforce,
+            self.warn_at,
+        )
 
     def in_use(self, now_ms: int) -> int:
         """Return how many slots are in use at a time, in milliseconds since the epoch."""

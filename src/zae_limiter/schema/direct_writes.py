@@ -1,14 +1,16 @@
 """Describe the usual writes of an acquire on an embedded table, which applies them without reading their conditions."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from zae_limiter.core.acquire import Take, TakeWithSlots
+from zae_limiter.core.acquire import MixedTake, Take
+from zae_limiter.core.add_or_set import Add
 from zae_limiter.core.bucket_changes import Settling
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.slots import SlotRelease
+from zae_limiter.core.tracked import TrackedTake
 from zae_limiter.schema import attributes, bucket_writes, keys
-from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.bucket_item import BucketView, StoredLayout
 from zae_limiter.schema.operations import DirectUpdate, Key
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
@@ -75,12 +77,12 @@ class BucketTake(DirectUpdate):
         return new
 
 
-class BucketTakeWithSlots(BucketTake):
-    """The write of ``take`` to a bucket with limits of concurrent use."""
+class BucketMixedTake(BucketTake):
+    """The write of ``take`` to a bucket with limits of several kinds."""
 
     __slots__ = ()
 
-    _taking: TakeWithSlots
+    _taking: MixedTake
 
     def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
         """Return whether all attributes that the take writes are covered; False if it removes one."""
@@ -90,6 +92,8 @@ class BucketTakeWithSlots(BucketTake):
             name for one in slots for name in (layout.balance_names[one.position], layout.total_names[one.position])
         ]
         names += [attributes.cohort_attribute(shares[one.position].name, one.end_s) for one in slots]
+        for one in self._taking.tracked:
+            names += (layout.balance_names[one.part.position], layout.total_names[one.part.position])
         return not any(one.expired for one in slots) and covers(names) and super().is_covered_by(covers)
 
     def applied_to(self, item: Item) -> dict[str, Any] | None:
@@ -101,18 +105,38 @@ class BucketTakeWithSlots(BucketTake):
         new = super().applied_to(item)
         if new is None:
             return None
-        for one in taking.slots:
+        return new if _applies_tracked(taking.tracked, layout, new) and self._applies_slots(new) else None
+
+    def _applies_slots(self, new: dict[str, Any]) -> bool:
+        """Change the slots of an item; False if the take may be refused, or is not the usual case."""
+        layout = self._view.layout
+        for one in self._taking.slots:
             balance_name, total_name = layout.balance_names[one.position], layout.total_names[one.position]
             cohort_name = attributes.cohort_attribute(layout.shared.shares[one.position].name, one.end_s)
-            found, total, joined = item.get(balance_name), item.get(total_name), item.get(cohort_name, 0)
+            found, total, joined = new.get(balance_name), new.get(total_name), new.get(cohort_name, 0)
             if one.expired or type(found) is not int or type(total) is not int or type(joined) is not int:
-                return None
+                return False
             if found < one.low:
-                return None
+                return False
             new[balance_name] = found + one.change
             new[total_name] = total + one.taken
             new[cohort_name] = joined + one.taken
-        return new
+        return True
+
+
+def _applies_tracked(takes: Sequence[TrackedTake], layout: StoredLayout, new: dict[str, Any]) -> bool:
+    """Change quotas and soft limits of an item; False if the take may be refused."""
+    for one in takes:
+        part = one.part
+        balance_name, total_name = layout.balance_names[part.position], layout.total_names[part.position]
+        found, total = new.get(balance_name), new.get(total_name)
+        if type(found) is not int or type(total) is not int:
+            return False
+        if (part.low is not None and found < part.low) or (part.high is not None and found > part.high):
+            return False
+        new[balance_name] = found + part.change if isinstance(part, Add) else part.balance
+        new[total_name] = total + part.spent
+    return True
 
 
 class SlotReturn(DirectUpdate):

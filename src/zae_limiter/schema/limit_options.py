@@ -46,6 +46,18 @@ def stored_options(limit: Limit) -> dict[str, Any]:
     return {field: value for field, value in found.items() if value is not None}
 
 
+def limit_fields(limit: Limit) -> list[str]:
+    """Return the fields that a bucket stores of a limit; some of them may be absent."""
+    if limit.schedule is not None:
+        own = [attributes.QUOTA_BALANCE, attributes.QUOTA_AMOUNT, attributes.QUOTA_SCHEDULE]
+    elif limit.hold_seconds:
+        own = [attributes.TOKENS, attributes.CAPACITY, attributes.HIGHEST_CAPACITY, attributes.HOLD]
+    else:
+        rate = [attributes.REFILL_AMOUNT, attributes.REFILL_PERIOD]
+        own = [attributes.TOKENS, attributes.CAPACITY, attributes.HIGHEST_CAPACITY, *rate]
+    return [*own, attributes.TOTAL_CONSUMED, attributes.DORMANT, *stored_options(limit)]
+
+
 def options_of(item: Item, name_of: Callable[[str], str]) -> LimitOptions:
     """Return the options of a limit; ``name_of`` returns the attribute of a field.
 

@@ -45,7 +45,7 @@ RETRY_LATER = RetryLater()
 
 TakeResult = Admitted | Rejected
 SettlementKey = tuple[BucketId, str, int | None, int | None]
-"""A bucket, the digest of own limits, the birth number, and the shard that gets slots back, None if there are none."""
+"""A bucket, the digest of own limits, the birth number, and the shard that it is bound to, None if to none."""
 
 BatchResult = TakeResult | ZAELimiterError | RetryLater
 
@@ -193,9 +193,10 @@ class BatchedClient(NetworkedClient):
             RateLimiterUnavailable: The table did not answer; a credit may still have been given.
         """
         # A bucket that is gone is created again by the limits of the settlement, so a caller's own limits stay apart.
-        # Credits of another birth number are for another bucket under the same name. Slots are returned to one shard.
+        # Credits of another birth number are for another bucket under the same name. What is given back of slots and
+        # quotas is bound to one shard.
         settlement = owed.settlement
-        key = (owed.bucket, owed.terms.digest, settlement.birth, settlement.shard if settlement.releases else None)
+        key = (owed.bucket, owed.terms.digest, settlement.birth, settlement.shard if settlement.is_bound else None)
         batcher = self._settlements.get(key) if self._together else None
         if batcher is None:
             batcher = SettlementBatcher(self, together=self._together)
@@ -402,7 +403,7 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             settler.settle(requests[0])
         else:
             whole = summed([one.settlement for one in requests])
-            if whole.names or whole.releases:
+            if whole.names or whole.is_bound:
                 until_s = min(one.until_s for one in requests)
                 settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
         for one in requests:

@@ -16,7 +16,7 @@ from zae_limiter._sync.store.buckets import ShardId
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, Rejected, contended
-from zae_limiter.core.acquire import Take, claims_of_step, is_fresh
+from zae_limiter.core.acquire import Take, is_fresh, taken_by_step
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.multi_shard import combined, share_out, take_across
@@ -42,8 +42,8 @@ from zae_limiter.core.sharding import (
     wants_split,
     write_rate,
 )
-from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.splitting import split
+from zae_limiter.core.tracked import Taken
 from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -416,8 +416,12 @@ def _admitted(terms: EffectiveLimits, charged: Sequence[tuple[BucketView, Take]]
     """Return the result of a take from several shards, with their birth number, None if none of them has one."""
     births = [view.layout.birth for view, _ in charged if view.layout.birth is not None]
     birth = births[0] if births else None
-    claims = tuple([claim for view, taking in charged for claim in claims_of_step(view, taking)])
-    return AdmittedSlots(terms, birth, claims) if claims else Admitted(terms, birth)
+    found = [taken_by_step(view, taking) for view, taking in charged]
+    taken = [one for one in found if one is not None]
+    if not taken:
+        return Admitted(terms, birth)
+    claims = tuple([claim for one in taken for claim in one.claims])
+    return Taken(claims, tuple([charge for one in taken for charge in one.charges])).admitted(terms, birth)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
