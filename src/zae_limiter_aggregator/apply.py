@@ -149,7 +149,7 @@ def count(counts: Sequence[Count], rules: Rules, context: ApplyContext) -> Table
         if not left or away is not None:
             return Counted(added, left, None if away is None else away.cause)
         if any(isinstance(outcome, Throttled | Conflict) for outcome in outcomes):
-            yield _pause(attempt)
+            yield pause(attempt)
         # An eventually consistent read could return the same old marker again.
         consistent = True
     return Counted(added, left, TimeoutError(f"usage was not counted after {_MOST_TRIES} tries: {outcomes[:3]}"))
@@ -176,7 +176,7 @@ def split(splitting: Split, context: ApplyContext) -> TableDialogue[bool]:
         if isinstance(outcome, Committed):
             return True
         if isinstance(outcome, Throttled | Conflict):
-            yield _pause(attempt)
+            yield pause(attempt)
     return False
 
 
@@ -186,7 +186,7 @@ def merge(merging: Merge, rules: Rules, context: ApplyContext) -> TableDialogue[
     Raises:
         CorruptItemError: A shard is damaged.
     """
-    views = yield from _all_shards(merging, context)
+    views = yield from all_shards(merging.bucket, merging.widest, context)
     at_ms = context.now()[0]
     shards = {}
     for shard, view in views.items():
@@ -260,13 +260,13 @@ def _is_done(outcome: object) -> bool:
     return isinstance(outcome, Applied | Committed)
 
 
-def _all_shards(merging: Merge, context: ApplyContext) -> "TableDialogue[dict[int, BucketView]]":
-    """Read all shards of a bucket; the counts in the shards that are found say how many there are."""
+def all_shards(bucket: keys.BucketKey, widest: int, context: ApplyContext) -> "TableDialogue[dict[int, BucketView]]":
+    """Read all shards of a bucket, at least ``widest``; the counts in those that are found say how many there are."""
     views: dict[int, BucketView] = {}
-    looked, widest = 0, merging.widest
+    looked = 0
     while looked < widest:
         numbers = range(looked, widest)
-        wanted = [_key(merging.bucket._replace(shard_id=number)) for number in numbers]
+        wanted = [_key(bucket._replace(shard_id=number)) for number in numbers]
         found = yield from _views(wanted, context, consistent=False)
         views |= {number: view for number, view in zip(numbers, found, strict=True) if view is not None}
         looked, widest = widest, max((view.layout.shard_count for view in views.values()), default=0)
@@ -292,7 +292,7 @@ def _join(stays: "BucketView", goes: "BucketView", context: ApplyContext) -> Tab
         if isinstance(outcome, Committed):
             return True
         if isinstance(outcome, Throttled | Conflict):
-            yield _pause(attempt)
+            yield pause(attempt)
     return False
 
 
@@ -311,5 +311,6 @@ def _key(bucket: keys.BucketKey) -> Key:
     return Key(keys.pk_bucket(*bucket), keys.sk_state())
 
 
-def _pause(attempt: int) -> Pause:
+def pause(attempt: int) -> Pause:
+    """Return the pause before a repeated attempt."""
     return Pause(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt))

@@ -9,7 +9,7 @@ delivered again.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count as numbers_from
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import (
@@ -22,10 +22,16 @@ from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.version import unknown_kind
 from zae_limiter.core.version_errors import UnknownKindError
 from zae_limiter_aggregator.apply import ApplyContext, Counted, TableDialogue, count, merge, split, stored_kinds
-from zae_limiter_aggregator.plan import Count, Memories, Merge, Rules, Survey, plan
+from zae_limiter_aggregator.plan import BatchPlan, Count, Memories, Merge, Rules, Survey, plan
 from zae_limiter_aggregator.records import Batch, ExpiredEvent, read_all
 
+if TYPE_CHECKING:
+    from zae_limiter.core.warnings import LimitWarning
+
 T = TypeVar("T")
+
+_SENT_AT_ONCE = 10
+"""The most warnings that one call sends."""
 
 _HOPELESS = (CorruptItemError, ValidationError)
 _RESERVED = 0.2
@@ -47,6 +53,13 @@ class EventArchive(Protocol):
 
     def write(self, events: Sequence[ExpiredEvent]) -> None:
         """Store events; repeated calls with the same events have no further effect."""
+
+
+class WarningDelivery(Protocol):
+    """The destination of warnings."""
+
+    def send(self, warnings: "Sequence[LimitWarning]") -> None:
+        """Send warnings, each at most once; raise an error if some were not sent."""
 
 
 class Trouble(NamedTuple):
@@ -76,6 +89,7 @@ class BatchReport:
     first_failure: str | None = None
     set_aside: int = 0
     slots_in_use: int | None = None
+    warnings: "Sequence[LimitWarning]" = ()
 
     def response(self) -> dict[str, Any]:
         """Return the response of the function: what is to be delivered again, and the counts."""
@@ -83,8 +97,9 @@ class BatchReport:
         return {"batchItemFailures": failures, **self.counts()}
 
     def counts(self) -> dict[str, int]:
-        """Return the counts, by name; a table without slots has no count of them, and so no metric."""
-        slots = {} if self.slots_in_use is None else {"slots_in_use": self.slots_in_use}
+        """Return the counts, by name; a table without slots or warnings has no count of them, and so no metric."""
+        rare = {} if self.slots_in_use is None else {"slots_in_use": self.slots_in_use}
+        rare |= {"warnings": len(self.warnings)} if self.warnings else {}
         return {
             "records": self.records,
             "changes": self.changes,
@@ -96,17 +111,25 @@ class BatchReport:
             "archived": self.archived,
             "troubles": len(self.troubles),
             "set_aside": self.set_aside,
-            **slots,
+            **rare,
         }
 
 
 class Worker:
     """Process deliveries one after the other, and remember the write rates of shards in between."""
 
-    def __init__(self, table: BatchTable, rules: Rules, archive: EventArchive | None, first_nonce: int) -> None:
+    def __init__(
+        self,
+        table: BatchTable,
+        rules: Rules,
+        archive: EventArchive | None,
+        first_nonce: int,
+        delivery: WarningDelivery | None = None,
+    ) -> None:
         self._table = table
         self._rules = rules
         self._archive = archive
+        self._delivery = delivery
         self._memories = Memories()
         self._context = ApplyContext(numbers_from(first_nonce), table.now)
 
@@ -127,6 +150,8 @@ class Worker:
         splits = sum(effects.tried(f"split {one.bucket}", split(one, self._context)) or 0 for one in planned.splits)
         snapshots = sum(effects.counted(group) for group in planned.counts)
         archived = 0 if self._archive is None else effects.archived(self._archive, batch)
+        # After counting, which must not wait for a warning.
+        warnings = self._warned(effects, planned) if planned.checks else ()
         merges = sum(self._merged(effects, one) for one in planned.merges)
         return BatchReport(
             records=len(records),
@@ -141,6 +166,7 @@ class Worker:
             first_failure=_first(batch, effects.failed),
             set_aside=len(batch.damaged) + effects.set_aside,
             slots_in_use=_slots_in_use(batch),
+            warnings=warnings,
         )
 
     def _refusal(self, batch: Batch, in_time: Callable[[], bool]) -> ZAELimiterError | None:
@@ -153,6 +179,25 @@ class Worker:
             return error
         unknown = unknown_kind(kinds)
         return None if unknown is None else UnknownKindError(unknown, kinds[unknown], "of this aggregator")
+
+    def _warned(self, effects: "_Effects", planned: BatchPlan) -> "Sequence[LimitWarning]":
+        """Mark the thresholds that were reached, and send the warnings about them, a few at a time."""
+        # Imported here: most batches have no bucket with thresholds, and a container that starts is billed for imports.
+        from zae_limiter_aggregator.warn import check
+
+        found: list[LimitWarning] = []
+        left: list[LimitWarning] = []
+        for one in planned.checks:
+            known = self._memories.marks.get(one.bucket) or {}
+            warned = effects.tried(f"warnings of {one.bucket}", check(one, known, self._rules, self._context))
+            if warned is not None and warned.marks:
+                self._memories.marks.keep(one.bucket, warned.marks)
+            left += () if warned is None else warned.warnings
+            # Marked warnings are lost if the function ends here, so only a few of them wait.
+            if len(left) >= _SENT_AT_ONCE or one is planned.checks[-1]:
+                effects.sent(self._delivery, left)
+                found, left = found + left, []
+        return found
 
     def _merged(self, effects: "_Effects", merging: Merge) -> int:
         """Survey a bucket and remember the result; a failed survey also counts as its turn."""
@@ -213,6 +258,15 @@ class _Effects:
             self.failed |= {one.sequence for one in events}
             return 0
         return len(events)
+
+    def sent(self, delivery: WarningDelivery | None, warnings: "Sequence[LimitWarning]") -> None:
+        """Send warnings that are marked. A failure is reported, and they are never sent again."""
+        if delivery is None or not warnings:
+            return
+        try:
+            delivery.send(warnings)
+        except Exception as error:  # noqa: BLE001 - one effect must not stop the others
+            self.troubles.append(Trouble(f"delivery of {len(warnings)} warnings", error, again=False))
 
     def _settled(self, counted: Counted) -> int:
         if not counted.left:

@@ -16,6 +16,7 @@ import botocore.session
 from zae_limiter_aggregator.archive import Archive
 from zae_limiter_aggregator.batch_processor import BatchReport, Worker
 from zae_limiter_aggregator.client import AggregatorTable
+from zae_limiter_aggregator.delivery import Delivery
 from zae_limiter_aggregator.report_lines import ReportLines
 from zae_limiter_aggregator.settings import TABLE_NAME, AggregatorSettings
 from zae_limiter_aggregator.transport import caller_of
@@ -36,7 +37,8 @@ def worker() -> Worker:
     archive = None
     if settings.archive_bucket is not None:
         archive = Archive(settings.archive_bucket, lambda: session.create_client("s3"))
-    return Worker(table, settings.rules, archive, getrandbits(_NONCE_BITS))
+    delivery = Delivery(settings, lambda service, config: session.create_client(service, config=config))
+    return Worker(table, settings.rules, archive, getrandbits(_NONCE_BITS), delivery)
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.sharding import wants_split
@@ -23,6 +23,9 @@ from zae_limiter.schema.usage_item import AddUsage
 from zae_limiter_aggregator.records import Batch, BucketChange
 from zae_limiter_aggregator.write_rates import Memory, Watch, looked_at
 
+if TYPE_CHECKING:
+    from zae_limiter.core.warnings import Marks
+
 SNAPSHOTS_AT_ONCE = 50
 """The number of snapshots that are read together; with their checks they fit into one transaction."""
 
@@ -30,6 +33,7 @@ _HOUR_MS = 3_600_000
 _WINDOWS = 4096
 _MOST_WATCHED = 20_000
 _MOST_SURVEYED = 2_000
+_MOST_MARKED = 10_000
 _SURVEY_APART_MS = 60_000
 _TOO_LATE_MS = 60_000
 """A write rate older than this is not a reason to split."""
@@ -94,6 +98,13 @@ class Merge(NamedTuple):
     seen: Mapping[int, Watch]
 
 
+class Check(NamedTuple):
+    """Find the thresholds that these changes of a bucket have reached. Its number of shard is 0."""
+
+    bucket: BucketKey
+    changes: list[BucketChange]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """What to do about a batch, and by which rules. Each group of counts can be written together."""
@@ -101,6 +112,7 @@ class BatchPlan:
     counts: list[list[Count]]
     splits: list[Split]
     merges: list[Merge]
+    checks: list[Check]
     rules: Rules
 
 
@@ -113,10 +125,14 @@ class Survey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What is remembered between batches: rates of shards from records, and surveys of whole buckets."""
+    """What is remembered between batches: rates of shards from records, surveys of whole buckets, and marks.
+
+    ``marks`` are the thresholds that buckets are known to have reached. It saves reading them again.
+    """
 
     watches: Memory[BucketKey, Watch] = field(default_factory=lambda: Memory(_MOST_WATCHED))
     surveys: Memory[BucketKey, Survey] = field(default_factory=lambda: Memory(_MOST_SURVEYED))
+    marks: "Memory[BucketKey, Marks]" = field(default_factory=lambda: Memory(_MOST_MARKED))
 
 
 def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPlan:
@@ -133,7 +149,7 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPl
     late_ms = rules.interval_s * 1000 + _BEHIND_MS
     behind = any(now_ms - change.at_ms > late_ms for change in batch.changes[-1:])
     merges = _merges(batch.changes, memories.surveys, now_ms)
-    return BatchPlan(list(counts), splits, merges, replace(rules, apart=rules.apart and not behind))
+    return BatchPlan(list(counts), splits, merges, _checks(batch.changes), replace(rules, apart=rules.apart and not behind))
 
 
 def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = WINDOW_TYPES) -> Accounts:
@@ -218,6 +234,16 @@ def _merges(changes: Sequence[BucketChange], surveys: Memory[BucketKey, Survey],
         if survey is None or not 0 <= now_ms - survey.at_ms < _SURVEY_APART_MS:
             merges.append(Merge(whole, count, {} if survey is None else survey.shards))
     return merges
+
+
+def _checks(changes: Sequence[BucketChange]) -> list[Check]:
+    """Group the changes of buckets with thresholds by bucket; most buckets have none."""
+    found: dict[BucketKey, Check] = {}
+    for change in changes:
+        if change.image is not None:
+            whole = change.bucket._replace(shard_id=0)
+            found.setdefault(whole, Check(whole, [])).changes.append(change)
+    return list(found.values())
 
 
 @lru_cache(_WINDOWS)

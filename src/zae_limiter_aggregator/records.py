@@ -68,7 +68,8 @@ class BucketChange:
 
     ``writes`` is the number of writes. ``sequence`` is padded: a later change of the same shard
     compares higher. ``record`` is None if the source does not have it. ``in_use_milli`` are the most slots that were in
-    use before or after it, by limit of concurrent use; None if the bucket has none.
+    use before or after it, by limit of concurrent use; None if the bucket has none. ``image`` is the bucket after it, as
+    the stream has it; None if no limit has thresholds for warnings.
     """
 
     bucket: keys.BucketKey
@@ -78,6 +79,7 @@ class BucketChange:
     writes: int
     record: BucketRecord | None = None
     in_use_milli: Mapping[str, int] | None = None
+    image: Mapping[str, Any] | None = None
 
     @property
     def limits(self) -> tuple[ParsedBucketLimit, ...]:
@@ -191,6 +193,8 @@ def _written(pk: str, told: Mapping[str, Any], new: Mapping[str, Any], old: Mapp
         check_limit_name(name)
         if name in added:
             raise ValueError(f"{name} is not the total of a limit")
+    if any(attributes.bucket_attribute(name, attributes.WARN_AT) in new for name in change.spent_milli):
+        change = replace(change, image=new)
     held = [name for name in change.spent_milli if attributes.bucket_attribute(name, attributes.HOLD) in new]
     if not held:
         return change

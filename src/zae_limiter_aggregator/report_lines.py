@@ -38,11 +38,15 @@ class ReportLines:
         )
 
     def lines(self, report: BatchReport, request_id: str | None, now_ms: int) -> Iterator[str]:
-        """Yield a line per failure, a line with the counts, and the counts as metrics."""
+        """Yield a line per failure and per warning, a line with the counts, and the counts as metrics."""
         if self.least_level <= logging.ERROR:
             for trouble in report.troubles:
                 failed = {"error": repr(trouble.error), "delivered_again": trouble.again}
                 yield self._log_line("ERROR", trouble.what, now_ms, {**failed, "request_id": request_id})
+        if self.least_level <= logging.WARNING:
+            for warning in report.warnings:
+                fields = {**warning.as_dict(), "request_id": request_id}
+                yield self._log_line("WARNING", str(fields.pop("message")), now_ms, fields)
         if self.least_level <= logging.INFO:
             yield self._log_line("INFO", "batch", now_ms, {**report.counts(), "request_id": request_id})
         yield self._metrics_line(report.counts(), now_ms)

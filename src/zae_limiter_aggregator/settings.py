@@ -12,6 +12,8 @@ SNAPSHOT_WINDOWS = "SNAPSHOT_WINDOWS"
 USAGE_INTERVAL_SECONDS = "USAGE_INTERVAL_SECONDS"
 USAGE_RETENTION_DAYS = "USAGE_RETENTION_DAYS"
 ARCHIVE_BUCKET = "ARCHIVE_BUCKET"
+WARNING_EVENT_BUS = "WARNING_EVENT_BUS"
+WARNING_TOPIC_ARN = "WARNING_TOPIC_ARN"
 
 _WINDOWS = "hourly,daily"
 _INTERVAL_S = "0"
@@ -22,11 +24,16 @@ _DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class AggregatorSettings:
-    """The table, the rules of counting, and the S3 bucket of expired audit events, None to archive none."""
+    """The table, the rules of counting, and the S3 bucket of expired audit events, None to archive none.
+
+    Warnings are sent to an event bus and to a topic, each None to send none there.
+    """
 
     table_name: str
     rules: Rules
     archive_bucket: str | None
+    event_bus: str | None = None
+    topic_arn: str | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "AggregatorSettings":
@@ -50,4 +57,5 @@ class AggregatorSettings:
         rules = Rules(
             window_types=tuple(dict.fromkeys(types)), retention_s=int(days) * _DAY_S, interval_s=int(interval)
         )
-        return cls(table_name, rules, environment.get(ARCHIVE_BUCKET) or None)
+        destinations = (environment.get(name) or None for name in (ARCHIVE_BUCKET, WARNING_EVENT_BUS, WARNING_TOPIC_ARN))
+        return cls(table_name, rules, *destinations)

@@ -90,6 +90,7 @@ def test_an_empty_value_removes_an_option_without_a_default(flag):
         (("--no-iam", "--aggregator-role-arn", ROLE), {"create_iam": False, "aggregator_role_arn": ROLE}),
         (("--no-alarms",), {"enable_alarms": False}),
         (("--alarm-sns-topic", TOPIC), {"alarm_sns_topic": TOPIC}),
+        (("--warning-sns-topic", TOPIC), {"warning_sns_topic": TOPIC}),
         (("--lambda-duration-threshold-pct", "50"), {"lambda_duration_threshold_pct": 50}),
         (("--create-iam-roles",), {"create_iam_roles": True}),
         (("--permission-boundary", "mine"), {"permission_boundary": "mine"}),

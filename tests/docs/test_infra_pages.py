@@ -24,6 +24,7 @@ PARAMETERS = rows("infra/cloudformation.md", "## Parameters")
 OTHER_CHOICES: dict[str, Any] = {
     "snapshot_windows": "monthly",
     "alarm_sns_topic": "arn:aws:sns:us-east-1:123456789012:alarms",
+    "warning_sns_topic": "arn:aws:sns:us-east-1:123456789012:warnings",
     "aggregator_role_arn": "arn:aws:iam::123456789012:role/mine",
     "role_name_format": "a{}z",
     "policy_name_format": "a{}z",

@@ -33,6 +33,7 @@ OTHERS = StackOptions(
     lambda_memory=512,
     enable_alarms=False,
     alarm_sns_topic="arn:aws:sns:us-east-1:123456789012:alarms",
+    warning_sns_topic="arn:aws:sns:us-east-1:123456789012:warnings",
     lambda_duration_threshold_pct=55,
     permission_boundary="team-boundary",
     role_name_format="a{}z",

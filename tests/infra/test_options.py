@@ -26,6 +26,7 @@ BAD_CHOICES: list[tuple[str, object]] = [
     ("enable_alarms", "no"),
     ("enable_tracing", 1),
     ("alarm_sns_topic", "alarms"),
+    ("warning_sns_topic", "warnings"),
     ("aggregator_role_arn", "mine"),
     ("permission_boundary", "arn:aws:s3:::bucket"),
     ("permission_boundary", "a b"),

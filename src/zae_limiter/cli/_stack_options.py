@@ -77,6 +77,13 @@ FLAGS = (
     Flag("enable_alarms", "--enable-alarms/--no-alarms", ALARMS, "Create CloudWatch alarms.", aliases=("--alarms",)),
     Flag("alarm_sns_topic", "--alarm-sns-topic", ALARMS, "Topic that alarms notify; empty for none.", "ARN"),
     Flag(
+        "warning_sns_topic",
+        "--warning-sns-topic",
+        ALARMS,
+        "Topic that gets the warnings of limits; empty for none.",
+        "ARN",
+    ),
+    Flag(
         "lambda_duration_threshold_pct",
         "--lambda-duration-threshold-pct",
         ALARMS,

@@ -30,7 +30,8 @@ class UsageSnapshot:
 
     ``window_end`` is the first moment after the window. ``highest_in_use`` is the highest number of slots in use at a
     time, for limits of concurrent use, whose counters count takes. With several shards, it is the sum of the highest
-    number of each. That may be more than were in use at the same time.
+    number of each. That may be more than were in use at the same time. ``warnings`` are the highest thresholds
+    (``warn_at``) that were reached in the window, of limits that have some.
     """
 
     entity_id: str
@@ -41,6 +42,7 @@ class UsageSnapshot:
     counters: dict[str, int]
     total_events: int
     highest_in_use: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

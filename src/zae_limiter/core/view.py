@@ -107,7 +107,8 @@ class LimitLayout:
     in force. ``positions`` are the positions in ``shares``, by name. ``highest`` is the largest
     capacity each limit ever had, over all shards, in millitokens. ``slots`` are the positions of
     limits of concurrent use, ``quotas`` those of quotas, and ``tracked`` those of quotas and soft rate
-    limits. ``is_mixed`` is True if there are limits other than enforced rate limits.
+    limits. ``is_mixed`` is True if there are limits other than enforced rate limits. ``warned`` are the
+    positions of limits in force that have thresholds for warnings.
     """
 
     shares: tuple[LimitShare, ...]
@@ -123,6 +124,7 @@ class LimitLayout:
     quotas: tuple[int, ...]
     tracked: tuple[int, ...]
     is_mixed: bool
+    warned: tuple[int, ...]
 
     def agrees(self, terms: EffectiveLimits) -> bool:
         """Return whether buckets of this layout were built from these limits."""

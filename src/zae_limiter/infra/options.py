@@ -20,6 +20,7 @@ LOG_RETENTION_DAYS = (
 TEXTS = {
     "SnapshotWindows": "snapshot_windows",
     "AlarmSnsTopicArn": "alarm_sns_topic",
+    "WarningSnsTopicArn": "warning_sns_topic",
     "AggregatorRoleArn": "aggregator_role_arn",
 }
 FLAGS = {
@@ -89,6 +90,7 @@ class StackOptions:
     lambda_memory: int = 256
     enable_alarms: bool = True
     alarm_sns_topic: str | None = None
+    warning_sns_topic: str | None = None
     lambda_duration_threshold_pct: int = 80
     permission_boundary: str | None = None
     role_name_format: str = "{}"
@@ -111,6 +113,8 @@ class StackOptions:
             raise ValidationError("log_retention_days", self.log_retention_days, reason)
         _check_windows(self.snapshot_windows)
         _check_arn("alarm_sns_topic", self.alarm_sns_topic, _TOPIC_ARN, "arn:aws:sns:us-east-1:123456789012:alarms")
+        topic = "arn:aws:sns:us-east-1:123456789012:warnings"
+        _check_arn("warning_sns_topic", self.warning_sns_topic, _TOPIC_ARN, topic)
         _check_arn("aggregator_role_arn", self.aggregator_role_arn, _ROLE_ARN, "arn:aws:iam::123456789012:role/mine")
         _check_boundary(self.permission_boundary)
         naming.split_format("role_name_format", self.role_name_format)

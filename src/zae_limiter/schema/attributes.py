@@ -74,8 +74,10 @@ _BUCKET_PREFIX = "b_"
 _CONFIG_PREFIX = "l_"
 _REGISTRY_PREFIX = "r_"
 _SEQUENCE_PREFIX = "s_"
+_WARNED_PREFIX = "w_"
 _TOTAL_SUFFIX = f"_{TOTAL_CONSUMED}"
 _SHARD_DIGITS = 4
+_PART_DIGITS = 5
 _COHORT_DIGITS = 12
 _COHORTS = 1024
 
@@ -85,6 +87,13 @@ class CohortAttribute(NamedTuple):
 
     limit_name: str
     end_s: int
+
+
+class WarnedAttribute(NamedTuple):
+    """The parts of the attribute of a threshold: the limit, and the threshold in thousandths."""
+
+    limit_name: str
+    part: int
 
 
 class LimitAttribute(NamedTuple):
@@ -164,6 +173,21 @@ def parse_sequence_attribute(name: str) -> int | None:
     shard = name.removeprefix(_SEQUENCE_PREFIX) if name.startswith(_SEQUENCE_PREFIX) else ""
     # Check the length first: an attribute name may have 65,535 digits, and int() rejects that many.
     return int(shard) if shard.isascii() and shard.isdigit() and len(shard) <= _SHARD_DIGITS else None
+
+
+def warned_attribute(limit_name: str, part: int) -> str:
+    """Return the name of the attribute that says when a threshold of a limit was reached."""
+    return f"{_WARNED_PREFIX}{limit_name}_{part}"
+
+
+def parse_warned_attribute(name: str) -> WarnedAttribute | None:
+    """Return the parts of ``warned_attribute``, None for another name."""
+    if not name.startswith(_WARNED_PREFIX):
+        return None
+    limit_name, _, part = name[len(_WARNED_PREFIX) :].rpartition("_")
+    # Check the length first: an attribute name may have 65,535 digits, and int() rejects that many.
+    is_part = part.isascii() and part.isdigit() and len(part) <= _PART_DIGITS
+    return WarnedAttribute(limit_name, int(part)) if limit_name and is_part else None
 
 
 def _parse(name: str, prefix: str, fields: frozenset[str]) -> LimitAttribute | None:

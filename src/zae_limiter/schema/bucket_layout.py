@@ -247,6 +247,7 @@ def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identit
         quotas=tuple([position for position, limit in enumerate(limits) if limit.is_quota]),
         tracked=tuple([position for position, limit in enumerate(limits) if is_tracked(limit)]),
         is_mixed=not all(limit.kind == "rate" and limit.enforce for limit in limits),
+        warned=tuple([position for position, limit in enumerate(limits[: shape.in_force]) if limit.warn_at]),
         balance_names=balance_names,
         total_names=total_names,
         read_numbers=_reader((*balance_names, *total_names, attributes.WRITE_COUNTER)),

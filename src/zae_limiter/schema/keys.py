@@ -24,6 +24,7 @@ _SHARD_DIGITS = len(str(MOST_SHARDS))
 
 SK_CONFIG_PREFIX = "#CONFIG#"
 SK_USAGE_PREFIX = "#USAGE#"
+SK_WARNED_PREFIX = "#WARNED#"
 SK_AUDIT_PREFIX = "#AUDIT#"
 SK_NAMESPACE_PREFIX = "#NAMESPACE#"
 SK_NSID_PREFIX = "#NSID#"
@@ -167,6 +168,16 @@ def parse_usage_sk(sk: str) -> UsageSortKey | None:
     """Return the resource and window key of ``sk_usage``."""
     resource, _, window_key = (_after(sk, SK_USAGE_PREFIX) or "").partition("#")
     return UsageSortKey(resource, window_key) if resource and window_key else None
+
+
+def sk_warned(resource: str) -> str:
+    """Return the sort key of the record of which thresholds of a bucket were reached."""
+    return f"{SK_WARNED_PREFIX}{resource}"
+
+
+def parse_warned_sk(sk: str) -> str | None:
+    """Return the resource of ``sk_warned``."""
+    return _after(sk, SK_WARNED_PREFIX)
 
 
 def sk_audit(event_id: str) -> str:

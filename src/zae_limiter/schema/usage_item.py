@@ -6,10 +6,13 @@ unchanged, and advances it in the same write. So every change is counted once.
 
 The most slots in use at a time are stored per shard too (``~{shard}~{limit}``). Only who advances
 the marker of a shard changes them. So the largest one stays, although it is read before it is set.
+
+A threshold that was reached in the window is stored with its time (``~w{thousandths}~{limit}``).
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.names import USAGE_ATTRIBUTES
@@ -18,13 +21,18 @@ from zae_limiter.core.usage import UsageSnapshot, Window
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Key, Update
 
+if TYPE_CHECKING:
+    from zae_limiter.core.warnings import Marks
+
 SEQUENCE_LENGTH = 40
 """Sequence numbers are padded with zeros to this length, so that they compare as text."""
 
 _MARKERS = 64
+_WARNED = "w"
+_MOST_PART_DIGITS = 5
 _TOTAL_EVENTS = "total_events"
 _PART = "~"
-"""Prefix of a counter of millitokens short of a whole token, and of the most slots in use.
+"""Prefix of a counter of millitokens short of a whole token, of the most slots in use, and of thresholds.
 
 No limit name begins with it, and readers ignore what they do not know behind it.
 """
@@ -75,6 +83,18 @@ def add(usage: AddUsage, seen: str | None, ttl_s: int | None, item: Item | None 
     )
 
 
+def warned(bucket: keys.BucketKey, window: Window, marks: "Marks", ttl_s: int) -> Update:
+    """Store in a snapshot which thresholds were reached in its window, or create it without usage."""
+    key = snapshot_key(bucket, window)
+    reached = {f"{_PART}{_WARNED}{part}{_PART}{name}": mark.at_ms for (name, part), mark in marks.items()}
+    return Update(
+        key,
+        # A new snapshot needs the number of its changes, so that it can be read.
+        add={_TOTAL_EVENTS: 0},
+        set={**_description(AddUsage(bucket, window, {}, 0, ""), key), attributes.TTL: ttl_s, **reached},
+    )
+
+
 def last_counted(item: Item, shard_id: int) -> str | None:
     """Return the last change of a shard that a snapshot has counted, None if it has counted none.
 
@@ -104,6 +124,7 @@ def from_item(item: Item) -> UsageSnapshot:
         counters={name: value + _whole(item, name) for name, value in item.items() if _is_counter(name, value)},
         total_events=fields.number(item, _TOTAL_EVENTS),
         highest_in_use=_highest_in_use(item),
+        warnings=_warnings(item),
     )
 
 
@@ -149,6 +170,17 @@ def _highest_in_use(item: Item) -> dict[str, int]:
         if attribute[:1] == _PART and separator and shard.isdigit() and type(milli) is int:
             highest[name] = highest.get(name, 0) + milli
     return {name: -(-milli // 1000) for name, milli in highest.items()}
+
+
+def _warnings(item: Item) -> dict[str, float]:
+    """Return the highest threshold that was reached, by limit."""
+    highest: dict[str, float] = {}
+    for attribute in item:
+        part, separator, name = attribute[2:].partition(_PART)
+        is_part = part.isascii() and part.isdigit() and len(part) <= _MOST_PART_DIGITS
+        if attribute[:2] == _PART + _WARNED and separator and is_part:
+            highest[name] = max(int(part) / 1000, highest.get(name, 0.0))
+    return highest
 
 
 @lru_cache(_MARKERS)
