@@ -77,6 +77,7 @@ if TYPE_CHECKING:
         VersionMismatchError,
     )
     from zae_limiter.core.waiting import PaceProgress, Queue
+    from zae_limiter.core.warnings import LimitWarning
     from zae_limiter.decorator import limited
     from zae_limiter.infra.discovery import LimiterInfo
     from zae_limiter.infra.options import StackOptions
@@ -113,6 +114,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("UsageSnapshot", "UsageSummary"), "core.usage"),
     **dict.fromkeys(("PaceProgress", "Queue"), "core.waiting"),
+    "LimitWarning": "core.warnings",
     "limited": "decorator",
     "LimiterInfo": "infra.discovery",
     "StackOptions": "infra.options",
@@ -178,6 +180,7 @@ __all__ = [
     "Limit",
     "LimitName",
     "LimitStatus",
+    "LimitWarning",
     "LimiterInfo",
     "LocalAwsError",
     "MissingExtraError",

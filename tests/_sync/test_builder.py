@@ -34,6 +34,7 @@ CHOICES = {
     "lambda_memory": 512,
     "enable_alarms": False,
     "alarm_sns_topic": "arn:aws:sns:us-east-1:123456789012:alarms",
+    "warning_sns_topic": "arn:aws:sns:us-east-1:123456789012:warnings",
     "lambda_duration_threshold_pct": 50,
     "permission_boundary": "Boundary",
     "role_name_format": "pb-{}",

@@ -8,8 +8,9 @@ import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.backoff import Backoff, Pauses
 from zae_limiter._async.embedded_table import EmbeddedTable
 from zae_limiter._async.store.namespaces import NamespaceStore
-from zae_limiter._async.store.scope import Client, Nonces, Scope
+from zae_limiter._async.store.scope import Client, Nonces, PutOff, Scope
 from zae_limiter._async.store.versions import VersionStore, own_version
+from zae_limiter._async.store.warnings import OnWarning, Warner
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
 from zae_limiter.core.errors import StorageError
@@ -42,7 +43,7 @@ class Opening:
     """What to open, and how; ``session`` is the caller's botocore or boto3 session, None if not given.
 
     ``stack_options`` are the options of the stack that the caller set, None if it set none. ``meter`` counts the calls
-    to DynamoDB.
+    to DynamoDB. ``on_warning`` is called with the warnings of an embedded table, None if they are only logged.
     """
 
     location: Location
@@ -52,6 +53,7 @@ class Opening:
     session: Any = None
     stack_options: "GivenOptions | None" = None
     meter: "CallMeter | None" = None
+    on_warning: OnWarning | None = None
 
     async def namespace_id(self, client: Client, name: str) -> str:
         """Return the id of a namespace; in a table that is created on opening, register the default namespace.
@@ -132,7 +134,9 @@ async def open_client(opening: Opening, parallel: "Parallel") -> Client:
         case never:
             assert_never(never)
     clock, random = opening.clock, opening.random
-    chosen = {"session": opening.session, "stack_options": opening.stack_options}
+    put_off = PutOff()
+    warner = Warner(opening.on_warning, put_off) if table.inline else None
+    chosen = {"session": opening.session, "stack_options": opening.stack_options, "put_off": put_off, "warner": warner}
     return Client(table, clock, random, opening.settings, parallel, where, Nonces(random), **chosen)
 
 

@@ -169,6 +169,10 @@ class SyncRepositoryBuilder(Generic[R]):
         """Send alarms to this SNS topic."""
         return self._choose(alarm_sns_topic=arn)
 
+    def warning_sns_topic(self, arn: str | None) -> "SyncRepositoryBuilder[R]":
+        """Send the warnings of limits to this SNS topic, besides EventBridge."""
+        return self._choose(warning_sns_topic=arn)
+
     def lambda_duration_threshold_pct(self, percent: int) -> "SyncRepositoryBuilder[R]":
         """Raise an alarm if the aggregator uses this percentage of its timeout."""
         return self._choose(lambda_duration_threshold_pct=percent)

@@ -12,7 +12,12 @@ from zae_limiter._sync.protocol import ScopedRepository
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Closable, Scope
 from zae_limiter.clock import Clock, SystemClock
-from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ValidationError
+from zae_limiter.core.errors import (
+    RateLimiterUnavailable,
+    RepositoryClosedError,
+    UnsupportedByBackendError,
+    ValidationError,
+)
 from zae_limiter.core.location import (
     DynamoLocation,
     choose_url,
@@ -30,6 +35,7 @@ from zae_limiter.schema.config_item import system_place
 if TYPE_CHECKING:
     from zae_limiter._sync.builder import SyncRepositoryBuilder
     from zae_limiter._sync.deprecated import Named
+    from zae_limiter._sync.store.warnings import OnWarning
     from zae_limiter.infra.stack import StackListener
 
 _log = logging.getLogger("zae_limiter")
@@ -84,6 +90,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         clock: Clock | None = None,
         random: Random | None = None,
         session: Any = None,
+        on_warning: "OnWarning | None" = None,
     ) -> "SyncRepository":
         """Open the table of a URL: ``memory://``, ``sqlite:///file.db`` or ``dynamodb://name?region=us-east-1``.
 
@@ -94,8 +101,13 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         With ``settle_within`` above 0, a settlement waits up to this many seconds. It is written with the next take
         from its bucket, or with the other settlements of the interval. A process that is killed loses what waits.
 
+        ``on_warning`` is called with a ``LimitWarning`` when a limit reaches a threshold in ``warn_at``, in a file or in
+        memory. It runs beside the request, and it may be an async function. The aggregator of a DynamoDB table sends
+        warnings to EventBridge instead.
+
         Raises:
             ValidationError: The URL or an option is invalid, or only ``ZAEL_STACK`` or ``ZAEL_NAMESPACE`` is set.
+            UnsupportedByBackendError: There is ``on_warning``, and the table is on DynamoDB.
             NamespaceNotFoundError: The namespace does not exist.
             InfrastructureError: The file cannot be used; the error says why.
             VersionError: The table has another schema, or requires a newer client.
@@ -111,7 +123,12 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             settle_within_s=settle_within,
         )
         chosen = choose_url(url, os.environ)
-        opening = Opening(located(chosen.url), settings, clock or SystemClock(), random or Random(), session)
+        location = located(chosen.url)
+        if on_warning is not None and isinstance(location, DynamoLocation):
+            hint = "its aggregator sends warnings to EventBridge, and to the topic warning_sns_topic of its stack"
+            raise UnsupportedByBackendError("on_warning", "DynamoDB", hint)
+        chances = clock or SystemClock(), random or Random()
+        opening = Opening(location, settings, *chances, session, on_warning=on_warning)
         opened = cls(open_scope(opening, runtime.Parallel(parallel_mode), namespace))
         _log.info("Opened %s, because %s", repr(opened), chosen.reason)
         return opened

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVarTuple
 if TYPE_CHECKING:
     from zae_limiter.runtime.later import Later as Later
     from zae_limiter.runtime.own_loop import OwnThread as OwnThread
+    from zae_limiter.runtime.task_calls import BackgroundCalls as BackgroundCalls
+    from zae_limiter.runtime.task_calls import call_back as call_back
     from zae_limiter.runtime.tasks import Answer as Answer
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
@@ -38,6 +40,7 @@ _MODULES = {
     "Later": "later",
     "OwnThread": "own_loop",
     "Wakeup": "wakeup",
+    **dict.fromkeys(("BackgroundCalls", "call_back"), "task_calls"),
     **dict.fromkeys(
         (
             "Answer",

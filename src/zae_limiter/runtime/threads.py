@@ -23,6 +23,8 @@ from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.process import renew_in_copies
 from zae_limiter.runtime import SIGTERM_WAIT_S, Shared, end_by_sigterm, is_sigterm_unhandled
 from zae_limiter.runtime.own_thread import OwnThread as OwnThread
+from zae_limiter.runtime.thread_calls import BackgroundCalls as BackgroundCalls
+from zae_limiter.runtime.thread_calls import call_back as call_back
 from zae_limiter.runtime.thread_pool import ThreadPool
 from zae_limiter.runtime.thread_wakeup import Wakeup as Wakeup
 

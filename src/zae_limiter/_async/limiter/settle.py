@@ -30,6 +30,7 @@ class Settler:
     """Settles with the buckets of one namespace, one settlement at a time."""
 
     def __init__(self, scope: Scope, context: AttemptContext, shards: ShardClient) -> None:
+        self._scope = scope
         self._caches = scope.caches
         self._configs = ConfigStore(scope)
         self._table = context.table
@@ -113,7 +114,9 @@ class Settler:
         # do not apply to it.
         same = view is not None and view.layout.describes(item)
         if same and view is not None and view is memory.view:
-            memory.view = view_after_write(view, item, own, self._table.now()[1])
+            memory.view = after = view_after_write(view, item, own, self._table.now()[1])
+            if after.layout.shared.warned and self._scope.client.warner is not None:
+                self._scope.client.warner.look(self._scope, owed.bucket, after)
         else:
             self._buckets.learn(shard_id, item, owed.terms, own if same else ())
 

@@ -21,6 +21,7 @@ from zae_limiter.schema.bucket_item import BIRTH_BITS
 from zae_limiter.schema.bucket_writes import Signature
 
 if TYPE_CHECKING:
+    from zae_limiter._async.store.warnings import Warner
     from zae_limiter.infra.given_options import GivenOptions
     from zae_limiter.runtime.aio import Parallel
 
@@ -84,7 +85,7 @@ class Client(Closable):
     """A client of one table, shared by all its namespaces; ``session`` is the caller's, None if not given.
 
     ``stack_options`` are the options of the stack that the caller set, None if it set none. ``own_thread`` makes what
-    runs renewals of slots, None for a thread.
+    runs renewals of slots, None for a thread. ``warner`` warns about limits, None if an aggregator does.
     """
 
     table: Table
@@ -99,6 +100,7 @@ class Client(Closable):
     stack_options: "GivenOptions | None" = None
     put_off: PutOff = field(default_factory=PutOff)
     own_thread: Callable[..., Any] | None = None
+    warner: "Warner | None" = None
 
     def scope(self, namespace: str, namespace_id: str) -> "Scope":
         """Return a view of one namespace; all views of the same namespace share their caches."""

@@ -280,6 +280,8 @@ class BucketClient:
         before = view if memory.view is None or memory.view.layout is not view.layout else memory.view
         after = view_after_write(before, item, amounts, plan.now[1])
         memory.learn_taken(after)
+        if after.layout.shared.warned and self._scope.client.warner is not None:
+            self._scope.client.warner.look(self._scope, plan.bucket, after)
         return after
 
     def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:

@@ -46,6 +46,9 @@ class DirectClient(BucketClient):
     def __init__(self, scope: Scope, *, speculative: bool) -> None:
         super().__init__(scope, speculative=speculative)
         self._together = scope.table.together
+        warner = scope.client.warner
+        assert warner is not None, "an embedded table has no aggregator"
+        self._warner = warner
 
     def take(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits
@@ -94,6 +97,8 @@ class DirectClient(BucketClient):
             # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
             memory.learn_taken(after)
         layout = view.layout
+        if layout.shared.warned:
+            self._warner.look(self._scope, bucket, after)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def _take_chain(self, link: ChainLink | None, consume: dict[str, int], now: TimeBounds) -> Cascaded | None:
@@ -142,6 +147,8 @@ class DirectClient(BucketClient):
                 memory.view = after
             else:
                 memory.learn_taken(after)
+            if view.layout.shared.warned:
+                self._warner.look(self._scope, link.bucket, after)
         # The same as Cascaded(...), without the cost of calling its constructor.
         return _new_tuple(Cascaded, (planned[0][1].layout.admitted_by(planned[0][0].terms), TakenChain(planned)))
 
@@ -167,6 +174,8 @@ class DirectClient(BucketClient):
             # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
             memory.learn_taken(after)
         layout = view.layout
+        if layout.shared.warned:
+            self._warner.look(self._scope, plan.bucket, after)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def _take_mixed(self, plan: Plan, view: BucketView, step: MixedTake) -> Admitted | Rejected:
@@ -174,7 +183,10 @@ class DirectClient(BucketClient):
         outcome = self._table.write(update)
         if type(outcome) is not Applied:
             return self._continue(plan, update, outcome)
-        plan.memory.learn_taken(view_after_write(view, outcome.new, plan.amounts, plan.now[1]))
+        after = view_after_write(view, outcome.new, plan.amounts, plan.now[1])
+        plan.memory.learn_taken(after)
+        if view.layout.shared.warned:
+            self._warner.look(self._scope, plan.bucket, after)
         taken = taken_by_step(view, step)
         assert taken is not None, "the bucket has limits of several kinds"
         return taken.admitted(plan.terms, view.layout.birth)

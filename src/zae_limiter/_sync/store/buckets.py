@@ -88,6 +88,8 @@ class BucketStore:
             return None
         view = view_of(item, self._scope.table.now()[1], self._caches.view(bucket, shard), terms, own)
         self._caches.keep_view(bucket, view, shard)
+        if view.layout.shared.warned and self._scope.client.warner is not None:
+            self._scope.client.warner.look(self._scope, bucket, view)
         return view
 
     def send(self, operation: Put | Update, until_s: float) -> WriteResult:

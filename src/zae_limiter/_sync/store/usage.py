@@ -6,9 +6,10 @@ changed only if its marker is the one that was read. The log is trimmed only aft
 """  # generated from _async by tools/mirror.py; do not edit
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar, assert_never
+from typing import NamedTuple
 
 import zae_limiter.runtime.threads as runtime
+from zae_limiter._sync.store.dialogues import carry_out
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.table import ChangeLog
@@ -16,17 +17,8 @@ from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.usage import UsageFilter, UsagePosition, UsageSnapshot, UsageTotals
 from zae_limiter.schema import usage_item, usage_queries
-from zae_limiter.schema.operations import Delete, Key, Page, Put, Query, Update
-from zae_limiter_aggregator.apply import (
-    ApplyContext,
-    Pause,
-    Read,
-    TableAnswer,
-    TableDialogue,
-    TableRequest,
-    Transaction,
-    count,
-)
+from zae_limiter.schema.operations import Key, Page, Query
+from zae_limiter_aggregator.apply import ApplyContext, count
 from zae_limiter_aggregator.plan import Count, Rules, accounts_of, groups
 from zae_limiter_aggregator.records import from_log
 
@@ -36,9 +28,6 @@ _CHANGES_AT_ONCE = 8
 _CHANGES_PER_STEP = 4
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
-
-T = TypeVar("T")
-
 
 class SnapshotPage(NamedTuple):
     """Snapshots, and the position of the last one, None if no page follows."""
@@ -116,36 +105,10 @@ class UsageStore:
 
     def _add(self, some: Sequence[Count]) -> None:
         """Add changes to the snapshots that have not counted them yet."""
-        counted = self._run(count(some, _RULES, ApplyContext(self._scope.client.nonces, self._scope.table.now)))
+        context = ApplyContext(self._scope.client.nonces, self._scope.table.now)
+        counted = carry_out(self._scope.table, count(some, _RULES, context))
         if counted.left:
             raise self._scope.client.unavailable(counted.cause)
-
-    def _run(self, dialogue: TableDialogue[T]) -> T:
-        """Run a generator that yields table operations: carry out each, and send its result back."""
-        answer: TableAnswer = None
-        while True:
-            try:
-                ask = dialogue.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = self._answer(ask)
-
-    def _answer(self, ask: TableRequest) -> TableAnswer:
-        """Carry out one yielded operation."""
-        table = self._scope.table
-        match ask:
-            case Read(wanted, consistent):
-                return table.batch_get(wanted, consistent=consistent)
-            case Transaction(operations, token):
-                return table.transact(operations, token)
-            case Put() | Update() | Delete():
-                return table.write(ask)
-            case Pause(seconds):
-                runtime.sleep(seconds)
-                return None
-            case never:
-                assert_never(never)
 
     def _values(self, query: Query, chosen: Sequence[Item]) -> list[Item]:
         """Return the whole items of entries that a query found; an index has only keys."""
