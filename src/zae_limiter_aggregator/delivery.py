@@ -40,7 +40,7 @@ class Delivery:
         self._clients: dict[str, Any] = {}
 
     def send(self, warnings: "Sequence[LimitWarning]") -> None:
-        """Send each warning to both, once; one that fails does not stop the others.
+        """Send each warning to both, once; a call that fails does not stop the others.
 
         Raises:
             RateLimiterUnavailable: Some were not sent, or their answer was lost.
@@ -49,17 +49,11 @@ class Delivery:
         for start in range(0, len(warnings), _MOST_PER_CALL):
             some = warnings[start : start + _MOST_PER_CALL]
             if self._bus is not None:
-                failures += self._tried(lambda some=some: self._put_events(some))
+                failures += _failures(self._put_events(some))
             if self._topic_arn is not None:
-                failures += self._tried(lambda some=some: self._publish(some))
+                failures += _failures(self._publish(some))
         if failures:
             raise RateLimiterUnavailable(ConnectionError("; ".join(failures)), self._table_name)
-
-    def _tried(self, send: Callable[[], Iterator[str]]) -> list[str]:
-        try:
-            return list(send())
-        except (BotoCoreError, ClientError) as error:
-            return [repr(error)]
 
     def _put_events(self, warnings: "Sequence[LimitWarning]") -> Iterator[str]:
         entries = [
@@ -99,6 +93,14 @@ class Delivery:
             config = Config(retries={"total_max_attempts": 1}, connect_timeout=_CONNECT_S, read_timeout=_READ_S)
             self._clients[service] = self._make_client(service, config)
         return self._clients[service]
+
+
+def _failures(sending: Iterator[str]) -> list[str]:
+    """Send, and return what failed."""
+    try:
+        return list(sending)
+    except (BotoCoreError, ClientError) as error:
+        return [repr(error)]
 
 
 def _subject(warning: "LimitWarning") -> str:

@@ -149,7 +149,8 @@ def plan(batch: Batch, memories: Memories, rules: Rules, now_ms: int) -> BatchPl
     late_ms = rules.interval_s * 1000 + _BEHIND_MS
     behind = any(now_ms - change.at_ms > late_ms for change in batch.changes[-1:])
     merges = _merges(batch.changes, memories.surveys, now_ms)
-    return BatchPlan(list(counts), splits, merges, _checks(batch.changes), replace(rules, apart=rules.apart and not behind))
+    now_rules = replace(rules, apart=rules.apart and not behind)
+    return BatchPlan(list(counts), splits, merges, _checks(batch.changes), now_rules)
 
 
 def accounts_of(changes: Iterable[BucketChange], window_types: Iterable[str] = WINDOW_TYPES) -> Accounts:

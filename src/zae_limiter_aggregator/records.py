@@ -68,8 +68,8 @@ class BucketChange:
 
     ``writes`` is the number of writes. ``sequence`` is padded: a later change of the same shard
     compares higher. ``record`` is None if the source does not have it. ``in_use_milli`` are the most slots that were in
-    use before or after it, by limit of concurrent use; None if the bucket has none. ``image`` is the bucket after it, as
-    the stream has it; None if no limit has thresholds for warnings.
+    use before or after it, by limit of concurrent use; None if the bucket has none. ``image`` is the bucket after it,
+    as the stream has it; None if no limit has thresholds for warnings.
     """
 
     bucket: keys.BucketKey

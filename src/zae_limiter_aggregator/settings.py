@@ -57,5 +57,7 @@ class AggregatorSettings:
         rules = Rules(
             window_types=tuple(dict.fromkeys(types)), retention_s=int(days) * _DAY_S, interval_s=int(interval)
         )
-        destinations = (environment.get(name) or None for name in (ARCHIVE_BUCKET, WARNING_EVENT_BUS, WARNING_TOPIC_ARN))
+        destinations = (
+            environment.get(name) or None for name in (ARCHIVE_BUCKET, WARNING_EVENT_BUS, WARNING_TOPIC_ARN)
+        )
         return cls(table_name, rules, *destinations)

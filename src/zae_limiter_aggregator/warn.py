@@ -67,9 +67,7 @@ def check(wanted: Check, known: Marks, rules: Rules, context: ApplyContext) -> T
     return (yield from mark(wanted.bucket, uses, rules, context))
 
 
-def mark(
-    bucket: BucketKey, uses: Sequence[LimitUse], rules: Rules, context: ApplyContext
-) -> TableDialogue[Warned]:
+def mark(bucket: BucketKey, uses: Sequence[LimitUse], rules: Rules, context: ApplyContext) -> TableDialogue[Warned]:
     """Mark the thresholds that were reached and are not marked yet, and return the warnings about them.
 
     There are none if the result of the write is unknown, or if the namespace is being purged.

@@ -101,8 +101,8 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         With ``settle_within`` above 0, a settlement waits up to this many seconds. It is written with the next take
         from its bucket, or with the other settlements of the interval. A process that is killed loses what waits.
 
-        ``on_warning`` is called with a ``LimitWarning`` when a limit reaches a threshold in ``warn_at``, in a file or in
-        memory. It runs beside the request, and it may be an async function. The aggregator of a DynamoDB table sends
+        ``on_warning`` is called with a ``LimitWarning`` when a limit reaches a threshold in ``warn_at``, in a file or
+        in memory. It runs beside the request, and it may be an async function. The aggregator of a DynamoDB table sends
         warnings to EventBridge instead.
 
         Raises:

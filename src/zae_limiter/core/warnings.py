@@ -149,9 +149,7 @@ def uses_of(view: View[Any], at_ms: int, level_ms: int | None = None) -> list[Li
     return found
 
 
-def total_uses(
-    changed: Mapping[int, Sequence[LimitUse]], stored: Mapping[int, Sequence[LimitUse]]
-) -> list[LimitUse]:
+def total_uses(changed: Mapping[int, Sequence[LimitUse]], stored: Mapping[int, Sequence[LimitUse]]) -> list[LimitUse]:
     """Return what is used of each limit by all shards of a bucket, in the periods of the changes.
 
     ``changed`` are the uses of changes by shard, in order, and ``stored`` those of all shards as they are now. A shard
@@ -230,9 +228,7 @@ def warning_of(crossing: Crossing, namespace: str, entity_id: str, resource: str
     use = crossing.use
     schedule = use.limit.schedule
     period = None if schedule is None else (use.period // 2, period_at(schedule, use.period // 2)[1])
-    return LimitWarning(
-        namespace, entity_id, resource, use.limit, crossing.part / 1000, use.used, use.at_ms, period
-    )
+    return LimitWarning(namespace, entity_id, resource, use.limit, crossing.part / 1000, use.used, use.at_ms, period)
 
 
 def _same_period(epoch: int, other: LimitUse) -> bool:

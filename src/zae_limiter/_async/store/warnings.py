@@ -11,7 +11,7 @@ from functools import partial
 
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.store.scope import PutOff, Scope
-from zae_limiter.caches.buckets import BucketId, Bounded
+from zae_limiter.caches.buckets import Bounded, BucketId
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.warnings import LimitUse, LimitWarning, Marks, crossings, uses_of
 from zae_limiter.schema.bucket_item import BucketView
@@ -60,7 +60,9 @@ class Warner:
 
         context = ApplyContext(scope.client.nonces, scope.table.now)
         try:
-            warned = await carry_out(scope.table, mark(BucketKey(scope.namespace_id, *bucket, 0), uses, Rules(), context))
+            warned = await carry_out(
+                scope.table, mark(BucketKey(scope.namespace_id, *bucket, 0), uses, Rules(), context)
+            )
         except ZAELimiterError as error:
             # The next request that is above the threshold tries again.
             self._known.drop((scope.namespace_id, bucket))
@@ -77,5 +79,5 @@ class Warner:
             return
         try:
             await runtime.call_back(self._on_warning, warning)
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is the code of the user, and runs beside a request
             _log.exception("on_warning failed for: %s", warning.text)

@@ -25,7 +25,7 @@ from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.config import BARE
 from zae_limiter.core.errors import ZAELimiterError
-from zae_limiter.core.outcome import Applied
+from zae_limiter.core.outcome import Applied, Item
 from zae_limiter.core.slots import Claim, SlotRelease
 from zae_limiter.core.view import NO_LIMITS, Admitted
 from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_after_write
@@ -138,8 +138,13 @@ class DirectClient(BucketClient):
         items = together.update_all(updates)
         if items is None:
             return None
+        self._learn_chain(planned, items, now[1])
+        # The same as Cascaded(...), without the cost of calling its constructor.
+        return _new_tuple(Cascaded, (planned[0][1].layout.admitted_by(planned[0][0].terms), TakenChain(planned)))
+
+    def _learn_chain(self, planned: Sequence[Planned], items: Sequence[Item], late_ms: int) -> None:
+        """Cache the buckets of a chain as they are after a take."""
         self.caches.hits += 1
-        late_ms = now[1]
         for (link, view, amounts), item in zip(planned, items, strict=True):
             after = view_after_take(view, item, amounts, late_ms)
             memory = link.memory
@@ -149,8 +154,6 @@ class DirectClient(BucketClient):
                 memory.learn_taken(after)
             if view.layout.shared.warned:
                 self._warner.look(self._scope, link.bucket, after)
-        # The same as Cascaded(...), without the cost of calling its constructor.
-        return _new_tuple(Cascaded, (planned[0][1].layout.admitted_by(planned[0][0].terms), TakenChain(planned)))
 
     def carry_out(self, plan: Plan) -> Admitted | Rejected:
         """Carry out a plan, in one write as a rule.

@@ -29,6 +29,7 @@ _CHANGES_PER_STEP = 4
 _MOST_PER_PAGE = 100
 _RULES = Rules(apart=False)
 
+
 class SnapshotPage(NamedTuple):
     """Snapshots, and the position of the last one, None if no page follows."""
 
