@@ -39,13 +39,14 @@ def client(service: str) -> Any:
 class Function:
     """A container of the function."""
 
-    def __init__(self, table_name: str, bucket: str) -> None:
+    def __init__(self, table_name: str, bucket: str, **variables: str) -> None:
         environment = {
             **REGION,
             "AWS_ENDPOINT_URL": running("aws").url,
             "TABLE_NAME": table_name,
             "ARCHIVE_BUCKET": bucket,
             "PYTHONWARNINGS": "error",
+            **variables,
         }
         self._process = subprocess.Popen(
             [sys.executable, str(Path(lambda_process.__file__))],

@@ -24,10 +24,13 @@ def test_every_aggregator_setting_can_be_set():
         "USAGE_INTERVAL_SECONDS": "60",
         "USAGE_RETENTION_DAYS": "7",
         "ARCHIVE_BUCKET": "archive",
+        "WARNING_EVENT_BUS": "default",
+        "WARNING_TOPIC_ARN": "arn:aws:sns:us-east-1:123456789012:warnings",
     }
 
     rules = Rules(window_types=("monthly", "daily"), retention_s=7 * 86_400, interval_s=60)
-    assert AggregatorSettings("limiter", rules, "archive") == AggregatorSettings.of(environment)
+    expected = AggregatorSettings("limiter", rules, "archive", "default", "arn:aws:sns:us-east-1:123456789012:warnings")
+    assert expected == AggregatorSettings.of(environment)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,12 @@ class TestEnvironment:
         stack = Resolved("my-app", template_parameters("my-app", StackOptions(snapshot_windows="monthly")))
         environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
         known = {settings.TABLE_NAME, settings.SNAPSHOT_WINDOWS, settings.USAGE_INTERVAL_SECONDS}
-        known |= {settings.USAGE_RETENTION_DAYS, settings.ARCHIVE_BUCKET}
+        known |= {
+            settings.USAGE_RETENTION_DAYS,
+            settings.ARCHIVE_BUCKET,
+            settings.WARNING_EVENT_BUS,
+            settings.WARNING_TOPIC_ARN,
+        }
         read = settings.AggregatorSettings.of(environment)
 
         assert known == {name for name in environment if not name.startswith("POWERTOOLS_")}

@@ -166,6 +166,32 @@ class TestAggregator:
         assert traced is ("trace" in policies)
 
 
+class TestWarnings:
+    def test_the_function_may_only_send_events_of_its_own_source(self) -> None:
+        """It cannot pretend to be another service of the account."""
+        (aggregate, *_) = resolved().properties("AggregatorRole")["Policies"]
+        (warn,) = (one for one in aggregate["PolicyDocument"]["Statement"] if one["Sid"] == "Warn")
+
+        assert (["events:PutEvents"], {"StringEquals": {"events:source": "zae-limiter"}}) == (
+            warn["Action"],
+            warn["Condition"],
+        )
+        assert warn["Resource"].endswith(":event-bus/default")
+
+    @pytest.mark.parametrize("topic", [None, "arn:aws:sns:us-east-1:123456789012:warnings"])
+    def test_the_function_may_publish_to_the_topic_if_there_is_one(self, topic: str | None) -> None:
+        """The topic of alarms is not used."""
+        stack = resolved(warning_sns_topic=topic, alarm_sns_topic="arn:aws:sns:us-east-1:123456789012:alarms")
+        policies = {one["PolicyName"]: one for one in stack.properties("AggregatorRole")["Policies"]}
+        allowed = [one["PolicyDocument"]["Statement"][0] for name, one in policies.items() if name == "notify"]
+
+        expected = [] if topic is None else [(["sns:Publish"], topic)]
+
+        assert expected == [(one["Action"], one["Resource"]) for one in allowed]
+        environment = stack.properties("AggregatorFunction")["Environment"]["Variables"]
+        assert (topic or "") == environment["WARNING_TOPIC_ARN"]
+
+
 class TestAlarms:
     def test_every_alarm_notifies_the_topic(self) -> None:
         topic = "arn:aws:sns:us-east-1:123456789012:alarms"
