@@ -98,7 +98,7 @@ class Merge(NamedTuple):
     seen: Mapping[int, Watch]
 
 
-class Check(NamedTuple):
+class ThresholdCheck(NamedTuple):
     """Find the thresholds that these changes of a bucket have reached. Its number of shard is 0."""
 
     bucket: BucketKey
@@ -112,7 +112,7 @@ class BatchPlan:
     counts: list[list[Count]]
     splits: list[Split]
     merges: list[Merge]
-    checks: list[Check]
+    checks: list[ThresholdCheck]
     rules: Rules
 
 
@@ -237,13 +237,13 @@ def _merges(changes: Sequence[BucketChange], surveys: Memory[BucketKey, Survey],
     return merges
 
 
-def _checks(changes: Sequence[BucketChange]) -> list[Check]:
+def _checks(changes: Sequence[BucketChange]) -> list[ThresholdCheck]:
     """Group the changes of buckets with thresholds by bucket; most buckets have none."""
-    found: dict[BucketKey, Check] = {}
+    found: dict[BucketKey, ThresholdCheck] = {}
     for change in changes:
         if change.image is not None:
             whole = change.bucket._replace(shard_id=0)
-            found.setdefault(whole, Check(whole, [])).changes.append(change)
+            found.setdefault(whole, ThresholdCheck(whole, [])).changes.append(change)
     return list(found.values())
 
 

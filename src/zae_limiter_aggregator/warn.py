@@ -18,7 +18,7 @@ from zae_limiter.core.warnings import (
     Crossing,
     LimitUse,
     LimitWarning,
-    Mark,
+    WarningMark,
     MarkKey,
     Marks,
     crossings,
@@ -32,7 +32,7 @@ from zae_limiter.schema import namespace_item, usage_item, warning_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Operation
 from zae_limiter_aggregator.apply import ApplyContext, Read, TableDialogue, Transaction, all_shards, pause
-from zae_limiter_aggregator.plan import Check, Rules
+from zae_limiter_aggregator.plan import ThresholdCheck, Rules
 
 if TYPE_CHECKING:
     from zae_limiter.schema.bucket_item import BucketView
@@ -49,7 +49,7 @@ class Warned(NamedTuple):
     marks: Marks
 
 
-def check(wanted: Check, known: Marks, rules: Rules, context: ApplyContext) -> TableDialogue[Warned]:
+def check(wanted: ThresholdCheck, known: Marks, rules: Rules, context: ApplyContext) -> TableDialogue[Warned]:
     """Return the warnings about a bucket; ``known`` are marks that are remembered.
 
     Raises:
@@ -76,7 +76,7 @@ def mark(bucket: BucketKey, uses: Sequence[LimitUse], rules: Rules, context: App
         CorruptItemError: The record of marks, or the record of the namespace, is damaged.
     """
     wanted = (namespace_item.reverse_key(bucket.namespace_id), warning_item.warned_key(bucket))
-    marks: Mapping[MarkKey, Mark] = {}
+    marks: Mapping[MarkKey, WarningMark] = {}
     for attempt in range(_MOST_TRIES):
         first, item = yield Read(wanted, attempt > 0)
         namespace = None if first is None else namespace_item.from_item(first)
@@ -103,14 +103,14 @@ def mark(bucket: BucketKey, uses: Sequence[LimitUse], rules: Rules, context: App
 
 def _in_usage(bucket: BucketKey, found: Sequence[Crossing], rules: Rules) -> list[Operation]:
     """Return the writes that show thresholds in the usage of the windows in which they were reached."""
-    windows: dict[Window, dict[MarkKey, Mark]] = {}
+    windows: dict[Window, dict[MarkKey, WarningMark]] = {}
     for one in found:
         for window_type in rules.window_types:
             windows.setdefault(window_at(window_type, one.use.at_ms), {})[one.key] = one.mark
     return [usage_item.warned(bucket, window, marks, rules.expiry_s(window)) for window, marks in windows.items()]
 
 
-def _views(wanted: Check) -> "list[tuple[BucketView, int]]":
+def _views(wanted: ThresholdCheck) -> "list[tuple[BucketView, int]]":
     """Return the shards in the changes of a bucket, each with the time of its change.
 
     Raises:

@@ -149,7 +149,7 @@ def test_calls_have_at_most_ten_warnings_and_no_retries(stubs: Stubs):
         stubs.sns.add_response("publish_batch", {"Successful": [], "Failed": []})
     Delivery(SETTINGS, stubs.make).send([warning(number) for number in range(11)])
 
-    assert [1, 1] == [config.retries["total_max_attempts"] for config in stubs.configs]  # type: ignore[attr-defined]
+    assert [1, 1] == [config.retries["total_max_attempts"] for config in stubs.configs]  # type: ignore[attr-defined] # botocore has no types
 
 
 def test_a_stack_without_destinations_sends_nothing():

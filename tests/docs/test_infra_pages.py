@@ -21,10 +21,11 @@ from zae_limiter_aggregator.records import ExpiredEvent
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions(create_iam_roles=True)))
 SRC = DOCS.parent / "src"
 PARAMETERS = rows("infra/cloudformation.md", "## Parameters")
+TOPIC = "arn:aws:sns:us-east-1:123456789012:warnings"
 OTHER_CHOICES: dict[str, Any] = {
     "snapshot_windows": "monthly",
     "alarm_sns_topic": "arn:aws:sns:us-east-1:123456789012:alarms",
-    "warning_sns_topic": "arn:aws:sns:us-east-1:123456789012:warnings",
+    "warning_sns_topic": TOPIC,
     "aggregator_role_arn": "arn:aws:iam::123456789012:role/mine",
     "role_name_format": "a{}z",
     "policy_name_format": "a{}z",
@@ -109,7 +110,9 @@ class TestTemplate:
             name: set(re.findall(r"`(.+?)`", cells[0]))
             for name, cells in rows("infra/cloudformation.md", heading).items()
         }
-        role = Resolved("my-app", template_parameters("my-app", StackOptions(enable_tracing=True)))
+        role = Resolved(
+            "my-app", template_parameters("my-app", StackOptions(enable_tracing=True, warning_sns_topic=TOPIC))
+        )
         policies = role.properties("AggregatorRole")["Policies"]
         given = [statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]]
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.operator_pages import DOCS, rows, text
 from tests.infra.resolved import Resolved
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.warnings import LimitWarning
 from zae_limiter.infra import naming
 from zae_limiter.infra.options import StackOptions, template_parameters
 from zae_limiter_aggregator.batch_processor import BatchReport
@@ -20,7 +22,8 @@ SRC = DOCS.parent / "src"
 MONITORING = text("monitoring.md")
 DASHBOARD = json.loads(text("dashboard.json"))
 STACK = Resolved("my-app", template_parameters("my-app", StackOptions(create_iam_roles=True)))
-COUNTS = BatchReport(0, 0, 0, 0, 0, 0, 0, 0, [], None, slots_in_use=0).counts()
+WARNING = LimitWarning("default", "user-1", "gpt-4", Limit.per_minute("rpm", 10, warn_at=(0.8,)), 0.8, 8, 0)
+COUNTS = BatchReport(0, 0, 0, 0, 0, 0, 0, 0, [], None, slots_in_use=0, warnings=[WARNING]).counts()
 
 # The metrics of AWS, with their dimensions.
 OF_AWS = {
@@ -55,7 +58,10 @@ from types import SimpleNamespace
 import zae_limiter_aggregator.handler as handler
 from zae_limiter_aggregator.batch_processor import BatchReport, Trouble
 trouble = Trouble("usage of user-1 gpt-4", TimeoutError("no time is left"), again=True)
-report = BatchReport(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100", slots_in_use=12)
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.warnings import LimitWarning
+warning = LimitWarning("default", "user-1", "gpt-4", Limit.per_minute("rpm", 10, warn_at=(0.8,)), 0.8, 8, 0)
+report = BatchReport(1, 1, 0, 0, 2, 0, 0, 0, [trouble], "100", slots_in_use=12, warnings=[warning])
 handler._tell(report, SimpleNamespace(aws_request_id="7c7b8c70"))
 """
 

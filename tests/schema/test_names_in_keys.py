@@ -38,6 +38,7 @@ SCOPED = {
 SORTED = {
     keys.sk_config: ("#CONFIG", resources),
     keys.sk_usage: ("#USAGE", some.resources, window_keys),
+    keys.sk_warned: ("#WARNED", some.resources),
     keys.sk_audit: ("#AUDIT", event_ids),
     keys.sk_namespace: ("#NAMESPACE", some.namespaces),
     keys.sk_nsid: ("#NSID", some.namespace_ids),

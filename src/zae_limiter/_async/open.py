@@ -13,7 +13,7 @@ from zae_limiter._async.store.versions import VersionStore, own_version
 from zae_limiter._async.store.warnings import OnWarning, Warner
 from zae_limiter._async.table import Table
 from zae_limiter.clock import Clock
-from zae_limiter.core.errors import StorageError
+from zae_limiter.core.errors import StorageError, UnsupportedByBackendError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.location import (
     DynamoLocation,
@@ -173,7 +173,14 @@ def _file(location: SqliteLocation) -> BlockingTable:
 
 
 async def _dynamo(place: DynamoLocation, opening: Opening) -> Table:
-    """Open a table of DynamoDB; create it if the location says so and it does not exist."""
+    """Open a table of DynamoDB; create it if the location says so and it does not exist.
+
+    Raises:
+        UnsupportedByBackendError: There is a function for warnings, which would never be called.
+    """
+    if opening.on_warning is not None:
+        hint = "its aggregator sends warnings to EventBridge, and to the topic warning_sns_topic of its stack"
+        raise UnsupportedByBackendError("on_warning", "DynamoDB", hint)
     # Loading botocore takes long and would block the event loop, so a thread does it first.
     await runtime.in_thread(_load_dynamo)
     from zae_limiter._async.dynamodb_table import open_table

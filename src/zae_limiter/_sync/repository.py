@@ -12,12 +12,7 @@ from zae_limiter._sync.protocol import ScopedRepository
 from zae_limiter._sync.store.namespaces import NamespaceStore
 from zae_limiter._sync.store.scope import Closable, Scope
 from zae_limiter.clock import Clock, SystemClock
-from zae_limiter.core.errors import (
-    RateLimiterUnavailable,
-    RepositoryClosedError,
-    UnsupportedByBackendError,
-    ValidationError,
-)
+from zae_limiter.core.errors import RateLimiterUnavailable, RepositoryClosedError, ValidationError
 from zae_limiter.core.location import (
     DynamoLocation,
     choose_url,
@@ -101,9 +96,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
         With ``settle_within`` above 0, a settlement waits up to this many seconds. It is written with the next take
         from its bucket, or with the other settlements of the interval. A process that is killed loses what waits.
 
-        ``on_warning`` is called with a ``LimitWarning`` when a limit reaches a threshold in ``warn_at``, in a file or
-        in memory. It runs beside the request, and it may be an async function. The aggregator of a DynamoDB table sends
-        warnings to EventBridge instead.
+        ``on_warning`` is called with each ``LimitWarning`` of a file or memory, and may be async.
 
         Raises:
             ValidationError: The URL or an option is invalid, or only ``ZAEL_STACK`` or ``ZAEL_NAMESPACE`` is set.
@@ -123,12 +116,8 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             settle_within_s=settle_within,
         )
         chosen = choose_url(url, os.environ)
-        location = located(chosen.url)
-        if on_warning is not None and isinstance(location, DynamoLocation):
-            hint = "its aggregator sends warnings to EventBridge, and to the topic warning_sns_topic of its stack"
-            raise UnsupportedByBackendError("on_warning", "DynamoDB", hint)
-        chances = clock or SystemClock(), random or Random()
-        opening = Opening(location, settings, *chances, session, on_warning=on_warning)
+        place, time, random = located(chosen.url), clock or SystemClock(), random or Random()
+        opening = Opening(place, settings, time, random, session, on_warning=on_warning)
         opened = cls(open_scope(opening, runtime.Parallel(parallel_mode), namespace))
         _log.info("Opened %s, because %s", repr(opened), chosen.reason)
         return opened

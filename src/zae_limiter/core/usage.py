@@ -47,7 +47,10 @@ class UsageSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Sums and averages over snapshots, by limit; ``highest_in_use`` is the highest of any snapshot."""
+    """Sums and averages over snapshots, by limit.
+
+    ``highest_in_use`` and ``warnings`` are the highest of any snapshot.
+    """
 
     snapshot_count: int
     total: dict[str, int]
@@ -55,6 +58,7 @@ class UsageSummary:
     min_window_start: str | None
     max_window_start: str | None
     highest_in_use: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, float] = field(default_factory=dict)
 
 
 class KeyRange(NamedTuple):
@@ -202,6 +206,7 @@ class UsageTotals:
         self._count = 0
         self._total: Counter[str] = Counter()
         self._highest: dict[str, int] = {}
+        self._warnings: dict[str, float] = {}
         self._first: str | None = None
         self._last: str | None = None
 
@@ -213,6 +218,8 @@ class UsageTotals:
             self._total.update(snapshot.counters)
             for name, slots in snapshot.highest_in_use.items():
                 self._highest[name] = max(slots, self._highest.get(name, 0))
+            for name, threshold in snapshot.warnings.items():
+                self._warnings[name] = max(threshold, self._warnings.get(name, 0.0))
             self._first = start if self._first is None else min(self._first, start)
             self._last = start if self._last is None else max(self._last, start)
 
@@ -225,6 +232,7 @@ class UsageTotals:
             min_window_start=self._first,
             max_window_start=self._last,
             highest_in_use=dict(self._highest),
+            warnings=dict(self._warnings),
         )
 
 

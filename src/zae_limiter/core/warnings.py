@@ -21,7 +21,7 @@ LEAST_QUIET_MS = 60_000
 """A limit that fills in less than this many milliseconds still warns at most once in this time."""
 
 
-class Mark(NamedTuple):
+class WarningMark(NamedTuple):
     """When a threshold was last reached: the epoch of a quota, 0 for other limits, and the time."""
 
     period: int
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 MarkKey = tuple[str, int]
 """The name of a limit, and a threshold in thousandths of its capacity."""
 
-Marks = Mapping[MarkKey, Mark]
+Marks = Mapping[MarkKey, WarningMark]
 
 
 class LimitUse(NamedTuple):
@@ -60,9 +60,9 @@ class Crossing(NamedTuple):
         return self.use.limit.name, self.part
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> WarningMark:
         """The mark of the crossing."""
-        return Mark(self.use.period, self.use.at_ms)
+        return WarningMark(self.use.period, self.use.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def is_all_marked(uses: Iterable[LimitUse], marks: Marks) -> bool:
     return all(is_marked(use, marks.get((use.limit.name, part))) for use in uses for part in parts_of(use.limit))
 
 
-def is_marked(use: LimitUse, mark: Mark | None) -> bool:
+def is_marked(use: LimitUse, mark: WarningMark | None) -> bool:
     """Return whether a mark covers a use: no other warning may be sent for it."""
     if mark is None:
         return False

@@ -24,7 +24,6 @@ _SHARD_DIGITS = len(str(MOST_SHARDS))
 
 SK_CONFIG_PREFIX = "#CONFIG#"
 SK_USAGE_PREFIX = "#USAGE#"
-SK_WARNED_PREFIX = "#WARNED#"
 SK_AUDIT_PREFIX = "#AUDIT#"
 SK_NAMESPACE_PREFIX = "#NAMESPACE#"
 SK_NSID_PREFIX = "#NSID#"
@@ -172,12 +171,7 @@ def parse_usage_sk(sk: str) -> UsageSortKey | None:
 
 def sk_warned(resource: str) -> str:
     """Return the sort key of the record of which thresholds of a bucket were reached."""
-    return f"{SK_WARNED_PREFIX}{resource}"
-
-
-def parse_warned_sk(sk: str) -> str | None:
-    """Return the resource of ``sk_warned``."""
-    return _after(sk, SK_WARNED_PREFIX)
+    return f"#WARNED#{resource}"
 
 
 def sk_audit(event_id: str) -> str:

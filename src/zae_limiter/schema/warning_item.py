@@ -7,7 +7,7 @@ only by whoever has written the mark. So every write requires that the marks are
 from collections.abc import Mapping
 
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.warnings import Mark, MarkKey, Marks
+from zae_limiter.core.warnings import WarningMark, MarkKey, Marks
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Key, Update
 
@@ -19,7 +19,7 @@ def warned_key(bucket: keys.BucketKey) -> Key:
     return Key(keys.pk_entity(bucket.namespace_id, bucket.entity_id), keys.sk_warned(bucket.resource))
 
 
-def marks_of(item: Item) -> dict[MarkKey, Mark]:
+def marks_of(item: Item) -> dict[MarkKey, WarningMark]:
     """Return the marks of a record, empty if it does not exist.
 
     Raises:
@@ -55,10 +55,10 @@ def _as_seen(name: str, item: Mapping[str, object]) -> Condition:
     return Equals(name, fields.text(item, name)) if name in item else AttributeAbsent(name)
 
 
-def _mark(item: Item, name: str) -> Mark:
+def _mark(item: Item, name: str) -> WarningMark:
     text = fields.text(item, name)
     period, _, at_ms = text.partition(" ")
     # Check the length first: a forged text may have any number of digits.
     if len(text) > _LONGEST or not all(part.isascii() and part.isdigit() for part in (period, at_ms)):
         fields.damaged(item, name, "a period and a time")
-    return Mark(int(period), int(at_ms))
+    return WarningMark(int(period), int(at_ms))

@@ -129,6 +129,11 @@ def slots_of(snapshots: Iterable[UsageSnapshot]) -> list[str]:
     return sorted({name for snapshot in snapshots for name in snapshot.highest_in_use})
 
 
+def warned_of(snapshots: Iterable[UsageSnapshot]) -> list[str]:
+    """Return the names of the limits that have warned, sorted."""
+    return sorted({name for snapshot in snapshots for name in snapshot.warnings})
+
+
 def whose(snapshots: Sequence[UsageSnapshot]) -> str:
     """Describe the entities and resources, by name if there is one: ``user-1 · gpt-4``, ``12 entities · gpt-4``."""
     entities = {snapshot.entity_id for snapshot in snapshots}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, UsageSummary, summarize
-from zae_limiter.visualization.wording import counted, whole_number, window_name
+from zae_limiter.visualization.wording import counted, threshold, whole_number, window_name
 
 _FACTS = ("limit", "total", "average", "window_type", "snapshot_count", "min_window_start", "max_window_start")
 
@@ -20,17 +20,20 @@ class Sums:
 
     @property
     def titles(self) -> list[str]:
-        """The titles of the rows; the last one only if a limit has slots."""
-        return ["limit", "total", "mean", *(["highest in use"] if self.summary.highest_in_use else [])]
+        """The titles of the rows; the last two only if a limit has slots, or has warned."""
+        more = {"highest in use": self.summary.highest_in_use, "warned at": self.summary.warnings}
+        return ["limit", "total", "mean", *(title for title, found in more.items() if found)]
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """Each limit with its total and mean, and with the highest number of slots in use, formatted."""
+        """Each limit with its total and mean, and with its highest number of slots in use and threshold, formatted."""
         total, average, highest = self.summary.total, self.summary.average, self.summary.highest_in_use
+        warnings = self.summary.warnings
         rows: list[tuple[str, ...]] = []
         for name in sorted(total):
             slots = [whole_number(highest[name]) if name in highest else "-"] if highest else []
-            rows.append((name, whole_number(total[name]), f"{average[name]:,.1f}", *slots))
+            warned = [threshold(warnings[name]) if name in warnings else "-"] if warnings else []
+            rows.append((name, whole_number(total[name]), f"{average[name]:,.1f}", *slots, *warned))
         return rows
 
     @property
@@ -54,11 +57,14 @@ def sums_as_csv(snapshots: Sequence[UsageSnapshot]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     all_sums = sums_of(snapshots)
     has_slots = any(sums.summary.highest_in_use for sums in all_sums)
-    writer.writerow([*_FACTS, *(["highest_in_use"] if has_slots else [])])
+    has_warned = any(sums.summary.warnings for sums in all_sums)
+    more = [*(["highest_in_use"] if has_slots else []), *(["warned_at"] if has_warned else [])]
+    writer.writerow([*_FACTS, *more])
     for sums in all_sums:
         summary = sums.summary
         of_what = [sums.window_type, summary.snapshot_count, summary.min_window_start, summary.max_window_start]
         for name in sorted(summary.total):
             highest = [summary.highest_in_use.get(name, "")] if has_slots else []
-            writer.writerow([name, summary.total[name], summary.average[name], *of_what, *highest])
+            warned = [summary.warnings.get(name, "")] if has_warned else []
+            writer.writerow([name, summary.total[name], summary.average[name], *of_what, *highest, *warned])
     return text.getvalue().removesuffix("\n")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage import UsageSnapshot
-from zae_limiter.visualization.series import limits_of, slots_of
-from zae_limiter.visualization.wording import whole_number, window_name
+from zae_limiter.visualization.series import limits_of, slots_of, warned_of
+from zae_limiter.visualization.wording import threshold, whole_number, window_name
 
 NOTHING = "There is no usage."
 """Shown if there are no snapshots."""
@@ -20,7 +20,8 @@ _FACTS = ("entity_id", "resource", "window_type", "window_start", "window_end")
 class Rows:
     """Titles and rows; the first ``named`` cells of a row are names, the others numbers.
 
-    Those before ``counted`` are limits. Then follow the highest numbers of slots in use, and the writes.
+    Those before ``counted`` are limits. Then follow the highest numbers of slots in use, the highest thresholds at
+    which limits have warned, and the writes.
     """
 
     titles: Sequence[str]
@@ -51,7 +52,8 @@ class TableFormatter:
 class CsvFormatter:
     """Comma-separated values with a header; the usage of a limit is in the column ``used_`` plus its name.
 
-    Of limits of concurrent use, ``highest_in_use_`` plus the name has the highest number of slots in use.
+    Of limits of concurrent use, ``highest_in_use_`` plus the name has the highest number of slots in use. Of limits
+    that have warned, ``warned_at_`` plus the name has the highest threshold.
     """
 
     def __repr__(self) -> str:
@@ -59,30 +61,37 @@ class CsvFormatter:
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the lines; only the header if there are no snapshots."""
-        limits, slots = limits_of(snapshots), slots_of(snapshots)
+        limits, slots, warned = limits_of(snapshots), slots_of(snapshots), warned_of(snapshots)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         counted = [*(f"used_{name}" for name in limits), *(f"highest_in_use_{name}" for name in slots)]
+        counted += [f"warned_at_{name}" for name in warned]
         writer.writerow([*_FACTS, *counted, "total_events"])
         for one in snapshots:
             facts = [one.entity_id, one.resource, one.window_type, one.window_start, one.window_end]
-            highest = (one.highest_in_use.get(name, "") for name in slots)
-            writer.writerow([*facts, *(one.counters.get(name, "") for name in limits), *highest, one.total_events])
+            numbers = [
+                *(one.counters.get(name, "") for name in limits),
+                *(one.highest_in_use.get(name, "") for name in slots),
+                *(one.warnings.get(name, "") for name in warned),
+            ]
+            writer.writerow([*facts, *numbers, one.total_events])
         return text.getvalue().removesuffix("\n")
 
 
 def rows_of(snapshots: Sequence[UsageSnapshot]) -> Rows:
     """Return snapshots as rows of text; a missing limit is a dash."""
-    limits, slots = limits_of(snapshots), slots_of(snapshots)
-    titles = [*_NAMED, *limits, *(f"{name} highest in use" for name in slots), "writes"]
-    cells = [_row(snapshot, limits, slots) for snapshot in snapshots]
+    limits, slots, warned = limits_of(snapshots), slots_of(snapshots), warned_of(snapshots)
+    more = [*(f"{name} highest in use" for name in slots), *(f"{name} warned at" for name in warned)]
+    titles = [*_NAMED, *limits, *more, "writes"]
+    cells = [_row(snapshot, limits, slots, warned) for snapshot in snapshots]
     return Rows(titles, cells, len(_NAMED) + len(limits))
 
 
-def _row(snapshot: UsageSnapshot, limits: Sequence[str], slots: Sequence[str]) -> list[str]:
-    counters, highest = snapshot.counters, snapshot.highest_in_use
+def _row(snapshot: UsageSnapshot, limits: Sequence[str], slots: Sequence[str], warned: Sequence[str]) -> list[str]:
+    counters, highest, warnings = snapshot.counters, snapshot.highest_in_use, snapshot.warnings
     used = [whole_number(counters[name]) if name in counters else "-" for name in limits]
     used += [whole_number(highest[name]) if name in highest else "-" for name in slots]
+    used += [threshold(warnings[name]) if name in warnings else "-" for name in warned]
     named = [window_name(snapshot.window_type, snapshot.window_start), snapshot.entity_id, snapshot.resource]
     return [*named, *used, whole_number(snapshot.total_events)]
 

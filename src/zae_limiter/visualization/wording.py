@@ -52,6 +52,11 @@ def percent(amount: int, limit: int) -> str:
     return "under 1 %" if 0 < share < 1 else f"{share:,.0f} %"
 
 
+def threshold(part: float) -> str:
+    """Format a threshold at which a limit has warned: ``80 %``, ``99.5 %``."""
+    return f"{100 * part:,.1f} %".replace(".0 %", " %")
+
+
 def short_number(value: float) -> str:
     """Format a number in a few characters.
 
