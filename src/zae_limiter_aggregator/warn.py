@@ -18,9 +18,9 @@ from zae_limiter.core.warnings import (
     Crossing,
     LimitUse,
     LimitWarning,
-    WarningMark,
     MarkKey,
     Marks,
+    WarningMark,
     crossings,
     is_all_marked,
     quiet_until_ms,
@@ -32,7 +32,7 @@ from zae_limiter.schema import namespace_item, usage_item, warning_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import Operation
 from zae_limiter_aggregator.apply import ApplyContext, Read, TableDialogue, Transaction, all_shards, pause
-from zae_limiter_aggregator.plan import ThresholdCheck, Rules
+from zae_limiter_aggregator.plan import Rules, ThresholdCheck
 
 if TYPE_CHECKING:
     from zae_limiter.schema.bucket_item import BucketView

@@ -82,7 +82,7 @@ async def test_a_warning_is_logged_and_passed_to_the_function(limiter, told, cap
     )
 
     assert ([], [("spend", 0.8)]) == (before, told.thresholds)
-    assert [text] == [record.getMessage() for record in caplog.records]
+    assert [f"Limit warning: {text}"] == [record.getMessage() for record in caplog.records]
     assert (text, "default", 85_500_000) == (
         told.warnings[0].text,
         told.warnings[0].namespace,

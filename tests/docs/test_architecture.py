@@ -29,6 +29,7 @@ KEYS = [
     keys.sk_config(),
     keys.sk_config(RESOURCE),
     keys.sk_usage(RESOURCE, WINDOW),
+    keys.sk_warned(RESOURCE),
     keys.sk_audit("{event}"),
     keys.sk_namespace("{name}"),
     keys.sk_nsid(NS),

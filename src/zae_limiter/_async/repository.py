@@ -91,12 +91,10 @@ class Repository(ScopedRepository, AdminVerbs, Closable):
 
         Without a URL, the environment variable ``ZAE_LIMITER_URL`` is used, or else a SQLite file in the user's data
         directory. Which one was opened, and why, is logged at level INFO. ``session`` is a botocore or boto3 session
-        for DynamoDB. Without one, botocore finds the credentials.
+        for DynamoDB; by default, botocore finds the credentials. ``on_warning`` gets each ``LimitWarning`` of a file.
 
         With ``settle_within`` above 0, a settlement waits up to this many seconds. It is written with the next take
         from its bucket, or with the other settlements of the interval. A process that is killed loses what waits.
-
-        ``on_warning`` is called with each ``LimitWarning`` of a file or memory, and may be async.
 
         Raises:
             ValidationError: The URL or an option is invalid, or only ``ZAEL_STACK`` or ``ZAEL_NAMESPACE`` is set.
@@ -116,8 +114,8 @@ class Repository(ScopedRepository, AdminVerbs, Closable):
             settle_within_s=settle_within,
         )
         chosen = choose_url(url, os.environ)
-        place, time, random = located(chosen.url), clock or SystemClock(), random or Random()
-        opening = Opening(place, settings, time, random, session, on_warning=on_warning)
+        chances = clock or SystemClock(), random or Random()
+        opening = Opening(located(chosen.url), settings, *chances, session, on_warning=on_warning)
         opened = cls(await open_scope(opening, runtime.Parallel(parallel_mode), namespace))
         _log.info("Opened %s, because %s", repr(opened), chosen.reason)
         return opened

@@ -7,7 +7,7 @@ only by whoever has written the mark. So every write requires that the marks are
 from collections.abc import Mapping
 
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.warnings import WarningMark, MarkKey, Marks
+from zae_limiter.core.warnings import MarkKey, Marks, WarningMark
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.operations import AttributeAbsent, Condition, Equals, Key, Update
 

@@ -66,11 +66,11 @@ class Warner:
         except ZAELimiterError as error:
             # The next request that is above the threshold tries again.
             self._known.drop((scope.namespace_id, bucket))
-            _log.warning("A threshold of %s was not marked, and is tried again: %s", bucket, error)
+            _log.warning("Warning put off until the next use: %s: %s", bucket, error)
             return
         self._known.keep((scope.namespace_id, bucket), warned.marks)
         for warning in warned.warnings:
-            _log.warning("%s", warning.text)
+            _log.warning("Limit warning: %s", warning.text)
             self._call(warning)
 
     def _call(self, warning: LimitWarning) -> None:
@@ -80,4 +80,4 @@ class Warner:
         try:
             runtime.call_back(self._on_warning, warning)
         except Exception:  # noqa: BLE001 - it is the code of the user, and runs beside a request
-            _log.exception("on_warning failed for: %s", warning.text)
+            _log.error("Function on_warning failed: %s", warning.text, exc_info=True)
