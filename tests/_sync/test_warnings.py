@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded, SyncRepository, UnsupportedByBackendError, usd
+from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded, SyncRepository, UnsupportedByBackendError, ValidationError, usd
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.core.timestamp import ms_from_iso
 
@@ -262,6 +262,12 @@ def test_a_table_that_fails_to_mark_is_tried_again(repo, limiter, told):
     use(limiter, spend=usd("1"))
 
     assert ([], [("spend", 0.8)]) == (nothing, told.thresholds)
+
+
+def test_a_function_that_cannot_be_called_is_refused():
+    """The mistake shows when the table is opened, and not with the first warning."""
+    with pytest.raises(ValidationError, match="on_warning"):
+        SyncRepository.open("memory://", on_warning="mail")
 
 
 def test_warnings_of_dynamodb_need_its_aggregator():

@@ -35,3 +35,18 @@ def test_processes_that_share_a_file_warn_once(tmp_path):
 
     assert ["0.1", "0.15"] == sorted(told)
     assert [0, 0, 0] == [one.returncode for one in started]
+
+
+def test_an_async_function_of_a_sync_repository_is_an_error_in_the_log(caplog):
+    """No loop would run it."""
+
+    async def tell(warning):
+        pass
+
+    with SyncRepository.open("memory://", on_warning=tell) as repo:
+        limiter = SyncRateLimiter(repo)
+        limiter.set_system_defaults([Limit.quota("spend", 10, every="month", warn_at=(0.5,))])
+        with limiter.acquire("user-1", "gpt-4", {"spend": 6}):
+            pass
+
+    assert "needs a Repository" in caplog.text

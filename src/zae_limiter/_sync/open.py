@@ -13,7 +13,7 @@ from zae_limiter._sync.store.versions import VersionStore, own_version
 from zae_limiter._sync.store.warnings import OnWarning, Warner
 from zae_limiter._sync.table import Table
 from zae_limiter.clock import Clock
-from zae_limiter.core.errors import StorageError, UnsupportedByBackendError
+from zae_limiter.core.errors import StorageError, UnsupportedByBackendError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.location import (
     DynamoLocation,
@@ -54,6 +54,15 @@ class Opening:
     stack_options: "GivenOptions | None" = None
     meter: "CallMeter | None" = None
     on_warning: OnWarning | None = None
+
+    def __post_init__(self) -> None:
+        """Require a function for warnings that can be called.
+
+        Raises:
+            ValidationError: It is something else.
+        """
+        if self.on_warning is not None and not callable(self.on_warning):
+            raise ValidationError("on_warning", self.on_warning, "must be a function that takes a LimitWarning")
 
     def namespace_id(self, client: Client, name: str) -> str:
         """Return the id of a namespace; in a table that is created on opening, register the default namespace.

@@ -19,11 +19,12 @@ class BackgroundCalls:
         # A loop has only weak references to its tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Start a call."""
+    def start(self, call: Callable[[], Awaitable[None]]) -> bool:
+        """Start a call, and return True."""
         task = asyncio.get_running_loop().create_task(_awaited(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return True
 
     async def drain(self) -> None:
         """Wait until all calls of this loop have ended, but for the one that asks for it."""

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import iscoroutine
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,14 +17,16 @@ class BackgroundCalls:
     def __init__(self) -> None:
         self._threads: dict[threading.Thread, None] = {}
 
-    def start(self, call: Callable[[], None]) -> None:
-        """Start a call. It is not made if no thread can be started, because the interpreter exits."""
+    def start(self, call: Callable[[], None]) -> bool:
+        """Start a call; False if no thread can be started: the interpreter exits, or the system has too many."""
         thread = threading.Thread(target=self._run, args=(call,), daemon=True, name="zae-limiter-warning")
         self._threads[thread] = None
         try:
             thread.start()
         except RuntimeError:
             self._threads.pop(thread, None)
+            return False
+        return True
 
     def drain(self) -> None:
         """Wait until all calls have ended, but for the one that asks for it."""
@@ -40,5 +43,12 @@ class BackgroundCalls:
 
 
 def call_back(callback: Callable[[T], object], argument: T) -> None:
-    """Call a function that a user gave."""
-    callback(argument)
+    """Call a function that a user gave.
+
+    Raises:
+        TypeError: The function is async, and no loop would run it.
+    """
+    result = callback(argument)
+    if iscoroutine(result):
+        result.close()
+        raise TypeError("an async function needs a Repository, and not a SyncRepository")

@@ -44,7 +44,8 @@ class Warner:
         if found and view.layout.shard_count == 1 and self._put_off.add(self):
             # Before the mark is written, so that the next request does not start the same warning.
             self._known.keep(name, {**known, **{one.key: one.mark for one in found}})
-            self._calls.start(partial(self._warn, scope, bucket, uses))
+            if not self._calls.start(partial(self._warn, scope, bucket, uses)):
+                self._known.drop(name)
 
     def finish(self) -> None:
         """Wait until all warnings were sent, because the repository is closed."""
