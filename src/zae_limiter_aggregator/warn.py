@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.core.namespace import NamespaceStatus
-from zae_limiter.core.outcome import Cancelled, Committed, Conflict, Throttled, TransactOutcome
+from zae_limiter.core.outcome import Committed, TransactOutcome, Unavailable
 from zae_limiter.core.usage import Window, window_at
 from zae_limiter.core.warnings import (
     Crossing,
@@ -70,7 +70,7 @@ def check(wanted: ThresholdCheck, known: Marks, rules: Rules, context: ApplyCont
 def mark(bucket: BucketKey, uses: Sequence[LimitUse], rules: Rules, context: ApplyContext) -> TableDialogue[Warned]:
     """Mark the thresholds that were reached and are not marked yet, and return the warnings about them.
 
-    There are none if the result of the write is unknown, or if the namespace is being purged.
+    There are none if another writer has marked them, or if the namespace is being purged.
 
     Raises:
         CorruptItemError: The record of marks, or the record of the namespace, is damaged.
@@ -94,9 +94,10 @@ def mark(bucket: BucketKey, uses: Sequence[LimitUse], rules: Rules, context: App
         if isinstance(outcome, Committed):
             warnings = [warning_of(one, namespace.name, bucket.entity_id, bucket.resource) for one in found]
             return Warned(warnings, {**marks, **made})
-        if not isinstance(outcome, Cancelled | Conflict | Throttled):
-            # It may have been written, or still be. Without an answer, sending the warning might repeat it.
+        if isinstance(outcome, Unavailable) and not outcome.ambiguous:
             break
+        # A write without an answer may have been applied. If the next read finds its mark, nothing is sent. If it is
+        # applied after that, its condition refuses it.
         yield pause(attempt)
     return Warned((), marks)
 

@@ -15,7 +15,7 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.money import usd
 from zae_limiter.core.namespace import NamespaceStatus
-from zae_limiter.core.outcome import Conflict, Unavailable
+from zae_limiter.core.outcome import Cancelled, Conflict, Unavailable
 from zae_limiter.core.quota import BAND
 from zae_limiter.core.warnings import LimitWarning
 from zae_limiter.schema import usage_item
@@ -286,9 +286,9 @@ class TestShards:
         first = scenario.simulated.buckets()[0]["b_spend_qk"]
         december = -BAND * 2 * 1_701_388_800
         scenario.write(0, b_spend_qk=december - first - usd("50"), b_spend_tc=usd("50") * 1000)
-        scenario.deliver(start=1)
+        report = scenario.deliver(start=1)
 
-        assert [] == scenario.told
+        assert ([], []) == (scenario.told, report.troubles)
 
 
 class TestRates:
@@ -338,23 +338,46 @@ class TestFailures:
         assert [("delivery of 1 warnings", False)] == [(one.what, one.again) for one in report.troubles]
         assert (None, [], 90_000_000) == (report.first_failure, scenario.told, scenario.counted())
 
-    def test_a_mark_without_an_answer_is_not_sent(self) -> None:
-        """It may have been written, and another function cannot know."""
+    @pytest.mark.parametrize("applied", [True, False])
+    def test_a_mark_without_an_answer_is_sent_at_most_once(self, applied: bool) -> None:
+        """If it was written, another function may have written it. If not, it is written again."""
         scenario = Scenario(SPEND)
         scenario.spend(90)
+        lost: list[TableRequest] = []
 
         def lose(ask: TableRequest) -> TableAnswer | None:
-            if isinstance(ask, Transaction) and "#WARNED#" in repr(ask):
-                scenario.simulated.answer(ask)
+            if not lost and isinstance(ask, Transaction) and "#WARNED#" in repr(ask):
+                lost.append(ask)
+                if applied:
+                    scenario.simulated.answer(ask)
                 return Unavailable(TimeoutError("lost"), ambiguous=True)
             return None
 
         scenario.table.trouble = lose
         scenario.deliver()
-        scenario.table.trouble = lambda ask: None
+        late = scenario.simulated.answer(lost[0])
         scenario.deliver(worker=1)
 
-        assert ([], 90_000_000) == (scenario.told, scenario.counted())
+        assert isinstance(late, Cancelled)
+        assert ([] if applied else [("spend", 0.8)], 90_000_000) == (scenario.told, scenario.counted())
+
+    def test_a_table_that_is_unavailable_marks_with_the_next_use(self) -> None:
+        """Nothing was written, so nothing is lost."""
+        scenario = Scenario(SPEND)
+        scenario.spend(90)
+
+        def cut(ask: TableRequest) -> TableAnswer | None:
+            marks = isinstance(ask, Transaction) and "#WARNED#" in repr(ask)
+            return Unavailable(TimeoutError("cut"), ambiguous=False) if marks else None
+
+        scenario.table.trouble = cut
+        scenario.deliver()
+        nothing = scenario.told
+        scenario.table.trouble = lambda ask: None
+        scenario.spend(1)
+        scenario.deliver(start=1)
+
+        assert ([], [("spend", 0.8)]) == (nothing, scenario.told)
 
     def test_a_conflict_is_tried_again(self) -> None:
         """Another function may count usage in the same item at that time."""

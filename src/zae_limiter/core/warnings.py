@@ -159,11 +159,10 @@ def total_uses(changed: Mapping[int, Sequence[LimitUse]], stored: Mapping[int, S
     for shard in stored:
         for use in changed.get(shard, ()):
             found.setdefault(_group(use, found), {})[shard] = use
-    periods = set(found)
     for shard, uses in stored.items():
         for use in uses:
             group = _group(use, found)
-            if group in periods:
+            if group in found:
                 found[group][shard] = use
     totals = []
     for _, parts in sorted(found.items(), key=lambda one: one[0]):
