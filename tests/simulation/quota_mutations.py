@@ -7,8 +7,7 @@ from unittest import mock
 
 from tests.model.quotas_mutations import MUTATIONS
 from tests.model.quotas_rules import REAL
-from zae_limiter._async.limiter import releases
-from zae_limiter.core import bucket_changes, multi_shard, quota, tracked
+from zae_limiter.core import bucket_changes, quota, tracked
 from zae_limiter.core.names import MAX_QUOTA
 from zae_limiter.core.quota import QuotaView
 from zae_limiter.core.tracked import Refund, TrackedTake
@@ -66,10 +65,6 @@ OWN: dict[str, Patches] = {
     "refund of twice the amount": [(bucket_changes, "settle_tracked", _refund_twice(None))],
     "soft limit that rejects": [
         (tracked, "_take_soft", lambda view, position, milli, now: None),
-    ],
-    "refund that goes to any shard": [
-        (releases, "refunds_fit", lambda view, refunds: True),
-        (multi_shard, "refunds_across", lambda views, refunds: {}),
     ],
 }
 """Rules that only the fleet breaks."""
