@@ -322,8 +322,8 @@ class Limit:
     def fill_time_ms(self) -> int:
         """The milliseconds that an empty bucket takes to fill, rounded up.
 
-        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free. For a quota,
-        they are those of its longest period.
+        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free. For a
+        quota, they are those of its longest period.
         """
         if self.schedule is not None:
             return self.schedule.longest_s * 1000
