@@ -53,7 +53,7 @@ async def make_book(stage: Stage) -> Book:
 
 async def _tally(stage: Stage, member: Member, start_ms: int) -> DemoTally:
     limits = (await stage.limiter.resolve_limits(member.entity_id, RESOURCE)).limits
-    return DemoTally(member, _by_name(limits), start_ms)
+    return DemoTally(member, limits or (), start_ms)
 
 
 class Show:
