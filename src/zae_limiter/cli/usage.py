@@ -9,7 +9,7 @@ from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of
 from zae_limiter.cli._no_usage_hint import why_nothing
-from zae_limiter.cli._options import json_option
+from zae_limiter.cli._options import view_options
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
@@ -111,8 +111,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
 @usage.command("top", short_help="Show the largest users.", epilog=help_of(examples(*TOP), TOP_SHAPE))
 @top_options
 @asked_options(all_windows=False)
-@json_option
-@store_options
+@view_options
 def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None:
     """Show the entities or resources that have used most of a limit, with their share of the total.
 
