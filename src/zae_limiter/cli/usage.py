@@ -25,8 +25,7 @@ from zae_limiter.cli._usage_options import (
     shape_options,
     token_of,
 )
-from zae_limiter.cli._usage_summary import SUMMED
-from zae_limiter.cli._usage_sums import SummedUsage
+from zae_limiter.cli._usage_summary import SUMMED, SummedUsage
 from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
 from zae_limiter.core.lazy_dataclass import asdict, replace
 from zae_limiter.core.usage import UsageSnapshot
