@@ -71,8 +71,7 @@ def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice)
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page with the sums on top, and print its path."""
-    assert shape.page is not None
-    write_page(shape.page, page_of(asked, store, found.limits, summed=True), found.snapshots)
+    write_page(shape, page_of(asked, store, found.limits, summed=True), found.snapshots)
 
 
 SUMMED: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {

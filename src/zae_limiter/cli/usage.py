@@ -72,8 +72,7 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     resource. The resource _all_ has the usage of limits across resources, which charts leave out
     unless --resource names it.
     """
-    if shape.page is not None:
-        check_replaceable(shape.page, shape.may_replace)
+    check_replaceable(shape)
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, wanted(paging, shape), paging.start)
         found, lacking = summed(found, asked) if shape.form in CHARTS else (found, None)
@@ -96,8 +95,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     Charts and pages also show each window. Limits across resources count the same tokens again, so
     they are left out unless you pass --resource _all_.
     """
-    if shape.page is not None:
-        check_replaceable(shape.page, shape.may_replace)
+    check_replaceable(shape)
     with opened(store) as limiter, working("Counting"):
         found, lacking = summed(read(limiter, asked, None, None), asked)
         note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
@@ -178,8 +176,7 @@ def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice)
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and print its path."""
-    assert shape.page is not None
-    write_page(shape.page, page_of(asked, store, found.limits), found.snapshots)
+    write_page(shape, page_of(asked, store, found.limits), found.snapshots)
 
 
 SHOWN: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {
