@@ -5,9 +5,7 @@ from html import escape
 
 from zae_limiter.visualization.axis import ticks_of
 from zae_limiter.visualization.columns import Bars, ColumnChart, ColumnLabel, draw_columns
-from zae_limiter.visualization.meters import fits_meters, meters_of
-from zae_limiter.visualization.series import Series, SeriesPart
-from zae_limiter.visualization.window_limit import window_limit
+from zae_limiter.visualization.series import Series, SeriesPart, window_limit
 from zae_limiter.visualization.wording import (
     UNITS,
     amount_of,
@@ -22,6 +20,7 @@ COLOURS = 6
 """The number of distinguishable parts; the last colour is for all others."""
 
 _LABELS = 8
+_MOST_METERS = 4
 # A higher limit would leave only the lowest quarter for the bars.
 _FARTHEST_LIMIT = 4
 
@@ -30,9 +29,9 @@ def chart_of(series: Series) -> str:
     """Return the figure: a column for each window, or a row for each if there are only a few."""
     unit = UNITS[series.window_type]
     label = f"{series.noun} per {unit}, {span_of(series.windows)} UTC."
-    drawn = [meters_of(series)] if fits_meters(series) else _plot(series)
-    keys = "" if fits_meters(series) else ' tabindex="0"'
-    hint = "" if fits_meters(series) else " The arrow keys read the values."
+    drawn = [_meters(series)] if _fits_meters(series) else _plot(series)
+    keys = "" if _fits_meters(series) else ' tabindex="0"'
+    hint = "" if _fits_meters(series) else " The arrow keys read the values."
     return "\n".join(
         [
             f'<figure{keys} role="group" aria-label="{escape(label + hint)}">',
@@ -41,6 +40,35 @@ def chart_of(series: Series) -> str:
             *_legend(series),
             "</figure>",
         ]
+    )
+
+
+def _fits_meters(series: Series) -> bool:
+    """Return whether a series is short enough for rows, and has no credit that a bar could not show."""
+    return len(series.windows) <= _MOST_METERS and all(amount >= 0 for part in series.parts for amount in part.amounts)
+
+
+def _meters(series: Series) -> str:
+    """Return a row for each window: its time, its bar with a mark at the limit, and its amount in words."""
+    longest = max([*series.amounts, *(series.window_limits or ()), 1])
+    rows = [_meter(series, place, longest) for place in range(len(series.windows))]
+    return "\n".join(['<div class="meters">', *rows, "</div>"])
+
+
+def _meter(series: Series, place: int, longest: int) -> str:
+    window, amount, limits = series.windows[place], series.amounts[place], series.window_limits
+    bars = "".join(
+        f'<i class="c{colour}" style="width:{100 * part.amounts[place] / longest:.4g}%"'
+        f' data-amount="{part.amounts[place]}"></i>'
+        for colour, part in enumerate(series.parts)
+        if part.amounts[place]
+    )
+    mark = f'<b style="left:{100 * limits[place] / longest:.4g}%"></b>' if limits else ""
+    share = f" <small>{percent(amount, limits[place])} of the limit</small>" if limits else ""
+    return (
+        f'<div data-window="{window.start}"><span>{window_name(window.type, window.start)}</span>'
+        f'<div class="track" aria-hidden="true">{bars}{mark}</div>'
+        f"<strong>{escape(amount_of(amount, series.noun))}{share}</strong></div>"
     )
 
 
@@ -59,7 +87,7 @@ def _near_limits(series: Series) -> list[int] | None:
 
 def _far_limit(series: Series) -> list[str]:
     """Return a note if the limit is known, but too far above the bars to be drawn."""
-    if series.window_limits is None or fits_meters(series) or _near_limits(series) is not None:
+    if series.window_limits is None or _fits_meters(series) or _near_limits(series) is not None:
         return []
     return ['<p class="note">The limit is not drawn, because it is far above these bars.</p>']
 

@@ -8,7 +8,6 @@ from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, Window, window_at
-from zae_limiter.visualization.window_limit import window_limit
 from zae_limiter.visualization.wording import counted, noun_of
 
 _HOUR_MS = 3_600_000
@@ -147,6 +146,20 @@ def naming(snapshots: Sequence[UsageSnapshot]) -> Callable[[UsageSnapshot], str]
     if many_resources:
         return lambda snapshot: snapshot.resource
     return lambda snapshot: snapshot.entity_id
+
+
+def window_limit(limit: Limit, window: Window) -> int | None:
+    """Return how many tokens a limit allows in a window, beyond the burst with which it may begin.
+
+    None for a limit of concurrent use: any number of takes may follow each other.
+
+    A window that is shorter than the period of the limit may use the tokens of the whole period.
+    """
+    if limit.is_concurrent:
+        return None
+    seconds = (ms_from_iso(window.end) - ms_from_iso(window.start)) // 1000
+    period = limit.refill_period_seconds
+    return max(1, limit.refill_amount * max(seconds, period) // period)
 
 
 def _windows(snapshots: Sequence[UsageSnapshot], kind: str, most: int) -> tuple[Window, ...]:
