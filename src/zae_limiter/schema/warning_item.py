@@ -1,7 +1,7 @@
 """Describe the record of which thresholds of a bucket were reached, and the writes that mark them.
 
 A bucket has one record, and each threshold of its limits one attribute: ``{period} {time in ms}``. A warning is sent
-only by whoever has written the mark. So every write requires that the marks are those that were read.
+only by the writer of the mark. So every write requires that the marks are those that were read.
 """
 
 from collections.abc import Mapping
