@@ -4,7 +4,15 @@ import logging
 
 import pytest
 
-from zae_limiter import Limit, SyncRateLimiter, RateLimitExceeded, SyncRepository, UnsupportedByBackendError, ValidationError, usd
+from zae_limiter import (
+    Limit,
+    SyncRateLimiter,
+    RateLimitExceeded,
+    SyncRepository,
+    UnsupportedByBackendError,
+    ValidationError,
+    usd,
+)
 from zae_limiter.core.outcome import Unavailable
 from zae_limiter.core.timestamp import ms_from_iso
 
