@@ -43,9 +43,13 @@ class MeteredAggregator:
         self._client.close()
         self._repo.close()
 
-    def take(self) -> dict[str, Any]:
+    def warn_at(self, *parts: float) -> None:
+        """Set thresholds of the limit; the next take stores them in the bucket."""
+        self._repo.set_system_defaults([Limit.per_minute("rpm", 1_000, warn_at=parts)])
+
+    def take(self, tokens: int = 1) -> dict[str, Any]:
         """Take once, and return the stream record of it."""
-        with self._limiter.acquire("user-1", "gpt-4", {"rpm": 1}):
+        with self._limiter.acquire("user-1", "gpt-4", {"rpm": tokens}):
             pass
         found = self._client.scan(TableName=self._name)["Items"]
         (item,) = [one for one in found if one["SK"]["S"] == "#STATE"]
@@ -97,6 +101,21 @@ def test_many_writes_in_a_batch_cost_as_much_as_one(metered: MeteredAggregator) 
     one = metered.count([metered.take()])
 
     assert one == metered.count([metered.take() for _ in range(10)])
+
+
+def test_warning_costs_what_the_page_says(metered: MeteredAggregator) -> None:
+    """A bucket with thresholds that are not reached, or are marked already, costs as much as one without."""
+    usual = metered.count([metered.take()])
+    metered.warn_at(0.5)
+    below = metered.count([metered.take()])
+    reached = metered.count([metered.take(800)])
+    marked = metered.count([metered.take()])
+    (written, read) = re.findall(r"A warning\*\* costs at most ([\d.]+) write units and ([\d.]+) read unit", PAGE)[0]
+    extra = {name: reached[name] - usual[name] for name in ("written", "indexes", "read")}
+
+    assert (usual, usual) == (below, marked)
+    assert 0 < extra["written"] + extra["indexes"] <= float(written)
+    assert float(read) == extra["read"]
 
 
 def test_price_of_the_example_is_what_the_command_prints() -> None:
