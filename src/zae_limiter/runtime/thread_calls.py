@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from inspect import iscoroutine
+from types import CoroutineType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -49,6 +49,6 @@ def call_back(callback: Callable[[T], object], argument: T) -> None:
         TypeError: The function is async, and no loop would run it.
     """
     result = callback(argument)
-    if iscoroutine(result):
+    if isinstance(result, CoroutineType):
         result.close()
         raise TypeError("an async function needs a Repository, and not a SyncRepository")
