@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.many_shards import Items, applied, grown, have, level, looks, shaken, total
 from tests.one_bucket import NOON, apply, at, stored, without_birth
 from zae_limiter.core.acquire import GUESSES
+from zae_limiter.core.add_or_set import Add, Reset
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.bucket_changes import Add, Reset, Settlement, Settling
+from zae_limiter.core.bucket_changes import Settlement, Settling
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.multi_shard import (
     combined,

@@ -8,8 +8,8 @@ from tests.many_shards import Items, after_merge, after_split, applied, merging,
 from tests.one_bucket import NOON, Client, after, apply, at, created, stored, taking, view
 from tests.slot_buckets import HOLD_MS, ONE, RPM, SLOTS, TERMS, WIDTH_MS, cohorts, slots_of, sum_of
 from zae_limiter.core.acquire import (
+    MixedTake,
     Progress,
-    TakeWithSlots,
     next_step,
 )
 from zae_limiter.core.errors import RateLimitExceeded, ValidationError
@@ -100,7 +100,7 @@ class TestShards:
         for refusals in (0, 1):
             written = take_across(views, [(0, 1_000), (1, 3_000)], at(NOON), refusals)
             assert written is not None
-            taken = [one.taken for step in written.values() if isinstance(step, TakeWithSlots) for one in step.slots]
+            taken = [one.taken for step in written.values() if isinstance(step, MixedTake) for one in step.slots]
 
             assert [1_000, 2_000] == sorted(taken)
             for shard, step in written.items():

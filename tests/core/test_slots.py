@@ -13,14 +13,14 @@ from tests.one_bucket import NOON, Client, after, apply, at, created, stored, ta
 from tests.slot_buckets import HOLD_MS, ONE, RPM, SLOTS, TERMS, WIDTH_MS, cohorts, share_of, slots_of, sum_of
 from zae_limiter.core.acquire import (
     LOOK,
+    MixedTake,
     Progress,
     Rebase,
     Reject,
     Take,
-    TakeWithSlots,
-    claims_of_step,
     is_known_short,
     next_step,
+    taken_by_step,
 )
 from zae_limiter.core.add_or_set import Effort
 from zae_limiter.core.bucket import LimitShare
@@ -31,10 +31,10 @@ from zae_limiter.core.multi_shard import if_covered
 from zae_limiter.core.outcome import Refused
 from zae_limiter.core.slots import (
     Claim,
+    MixedView,
     SlotLevel,
     SlotRelease,
     SlotTake,
-    SlotView,
     by_shard,
     claims_of,
     cohort_end_s,
@@ -47,6 +47,7 @@ from zae_limiter.core.slots import (
     taken_from,
 )
 from zae_limiter.core.take_and_settle import take_and_settle
+from zae_limiter.core.tracked import Taken
 from zae_limiter.core.view import Pace
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -80,7 +81,7 @@ class World:
         if not client.request({"rpm": 0, "slots": amount}, at(self.now_ms)):
             (chosen, *_) = client.steps
             claims = claims_of(shard, self.terms.limits, [(1, amount * 1000)], self.now_ms)
-            assert isinstance(chosen, Rebase) or claims == claims_of_step(seen, chosen)  # type: ignore[arg-type]  # a step that takes is a Take
+            assert isinstance(chosen, Rebase) or Taken(claims) == taken_by_step(seen, chosen)  # type: ignore[arg-type]  # a step that takes is a Take
             self.claims += claims
         self.items = {**self.items, shard: client.item}
 
@@ -174,7 +175,7 @@ class TestTake:
         (end_s,) = cohorts(item)
         early, late = end_s * 1000 - 1, end_s * 1000 + 9_000
         seen = view(item, late)
-        assert isinstance(seen, SlotView)
+        assert isinstance(seen, MixedView)
 
         assert take_slots(seen, [(1, 1_000)], (early, late)) is None
         found = take_slots(seen, [(1, 1_000)], (early + 1, late))
@@ -270,7 +271,7 @@ class TestClaims:
         step = next_step(seen, terms, [(0, 1_000)], at(NOON), Progress(trust_ms=1))
         assert isinstance(step, Take)
 
-        assert () == claims_of_step(seen, step)
+        assert taken_by_step(seen, step) is None
 
     def test_claims_of_a_batch_are_divided_by_the_requests(self) -> None:
         """Each request gets what it asked for, whatever the shards gave."""
@@ -310,7 +311,7 @@ class TestClaims:
     def test_release_fits_only_a_view_that_has_its_slots(self) -> None:
         """Another view shows that a split has moved them."""
         seen = view(created(TERMS, {"slots": 2}))
-        assert isinstance(seen, SlotView)
+        assert isinstance(seen, MixedView)
         (end_s,) = dict(seen.cohorts[1])
 
         assert [True, False, False, False] == [
@@ -376,7 +377,7 @@ class TestView:
         item = created(TERMS, {"slots": 3})
         (end_s,) = cohorts(item)
         seen = view(item)
-        assert isinstance(seen, SlotView)
+        assert isinstance(seen, MixedView)
         one = SlotTake(1, 1_000, -2_000, 2_000, end_s + 15, ((end_s, 3_000),))
 
         found = seen.after([one, one])
@@ -452,7 +453,7 @@ def test_random_views_never_take_a_slot_twice() -> None:
     for _ in range(60):
         who = random.randrange(3)
         chosen = next_step(views[who], TERMS, [(1, 1_000)], at(NOON), Progress(trust_ms=1000, effort=Effort(sure=True)))
-        if isinstance(chosen, TakeWithSlots):
+        if isinstance(chosen, MixedTake):
             found = apply(bucket_writes.take(views[who], chosen, random.getrandbits(60)), item)
             taken += not isinstance(found, Refused)
             item = item if isinstance(found, Refused) else dict(found.new)  # type: ignore[union-attr]  # a table answers with an item

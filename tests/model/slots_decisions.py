@@ -96,10 +96,10 @@ class Decisions:
                 made = bucket_writes.create(OWNER, terms, spent, now[1], Signature(nonce, birth))
                 return Decided("create", [(0, made)], slots.claims_of(0, terms.limits, amounts, now[1]))
             case Take() if view is not None:
-                moved = acquire.claims_of_step(view, step)
-                if not moved:
+                taken = acquire.taken_by_step(view, step)
+                if taken is None or not taken.claims:
                     return None
-                return Decided("take", [(shard, bucket_writes.take(view, step, nonce))], moved)
+                return Decided("take", [(shard, bucket_writes.take(view, step, nonce))], taken.claims)
             case Rebase(rebasing=rebasing, takes=takes) if view is not None:
                 moved = slots.claims_of(shard, terms.limits, amounts, now[1]) if takes else ()
                 return Decided("rebase", [(shard, bucket_writes.rebase(view, rebasing, nonce))], moved)
@@ -139,8 +139,8 @@ def _take_across(
     if takes is None or len(takes) < 2:
         return None
     writes = [(shard, bucket_writes.take(views[shard], taking, nonce)) for shard, taking in takes.items()]
-    moved = [claim for shard, taking in takes.items() for claim in acquire.claims_of_step(views[shard], taking)]
-    return Decided("take across", writes, tuple(moved))
+    taken = [acquire.taken_by_step(views[shard], taking) for shard, taking in takes.items()]
+    return Decided("take across", writes, tuple([claim for one in taken if one is not None for claim in one.claims]))
 
 
 def _release(views: Mapping[int, BucketView], lease: Lease, now: TimeBounds, nonce: int) -> Decided | None:
@@ -186,7 +186,7 @@ def _renew(
     if not wanted or any(one.end_s * 1000 <= now[1] for one in wanted):
         return None
     view = views.get(shard)
-    if isinstance(view, slots.SlotView) and view.layout.birth == lease.birth and renewals._has_all(view, wanted):
+    if isinstance(view, slots.MixedView) and view.layout.birth == lease.birth and renewals._has_all(view, wanted):
         moved = tuple([Claim(shard, one.name, one.later_s, one.milli) for one in wanted])
         kept = tuple([one for one in mine if (one.name, one.end_s) not in {(a.name, a.end_s) for a in wanted}])
         return Decided("renew", [(shard, _renewal(view, wanted, now, nonce))], (*kept, *moved, *others))

@@ -9,7 +9,8 @@ import zae_limiter.runtime.aio as runtime
 from tests.mutations import writes
 from zae_limiter.caches.request import Charge, Owed
 from zae_limiter.core import rebase
-from zae_limiter.core.bucket_changes import Add, Settlement, expiry_s
+from zae_limiter.core.add_or_set import Add
+from zae_limiter.core.bucket_changes import Settlement, expiry_s
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Unavailable
 from zae_limiter.core.server_time import ServerTime, narrowed

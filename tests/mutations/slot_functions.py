@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.mutations import writes
-from zae_limiter.core.bucket_changes import Add
+from zae_limiter.core.add_or_set import Add
 from zae_limiter.schema import attributes
 from zae_limiter.schema.operations import AtLeast, Equals, Ranges
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from zae_limiter.core.bucket_changes import Add, Reset
+from zae_limiter.core.add_or_set import Add, Reset
 from zae_limiter.schema.operations import (
     AtLeast,
     AtMost,

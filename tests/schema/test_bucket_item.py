@@ -162,7 +162,7 @@ def test_bucket_states_contain_the_limits_in_force() -> None:
     item = created(stored(RPS, RPM), {"rps": 3, "rpm": 7})
     item = after(taking(view(item), stored(RPS, stamp=2), {"rps": 1}, at(NOON)), item)
 
-    (state,) = states_of([item])
+    (state,) = states_of([item], 0)
 
     assert ("user-1", "gpt-4", "rps", 6_000, NOON, 10_000, 10_000, 1_000, 4_000) == (
         state.entity_id,

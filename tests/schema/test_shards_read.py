@@ -22,7 +22,7 @@ def test_states_of_shards_are_one_row_per_limit() -> None:
     items = three_shards()
     items[1] = after(taking(view(items[1]), TERMS, {"rpm": 3}, at(NOON)), items[1])
 
-    (state,) = states_of(list(items.values()))
+    (state,) = states_of(list(items.values()), 0)
 
     assert ("user-1", "gpt-4", "rpm") == (state.entity_id, state.resource, state.limit_name)
     assert (91_000, NOON, 101_000, 10_000) == (
@@ -47,7 +47,7 @@ def test_states_of_shards_with_different_limits_use_the_newest() -> None:
     items = after_split({0: created(TERMS)}, 0, at(NOON))
     items[1] = after(taking(view(items[1]), stored(TPM, stamp=2), {"tpm": 1}, at(NOON)), items[1])
 
-    (state,) = states_of(list(items.values()))
+    (state,) = states_of(list(items.values()), 0)
 
     assert ("tpm", 8_000, 9_000) == (state.limit_name, state.tokens_milli, state.capacity_milli)
 

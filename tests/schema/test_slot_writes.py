@@ -6,16 +6,16 @@ import pytest
 
 from tests.many_shards import after_split
 from tests.one_bucket import NOON, OWNER, after, apply, at, created, stored, taking, view
-from zae_limiter.core.acquire import Progress, TakeWithSlots, next_step
+from zae_limiter.core.acquire import MixedTake, Progress, next_step
 from zae_limiter.core.bucket_changes import Settling
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
-from zae_limiter.core.slots import SlotRelease, SlotRenewal, SlotView
+from zae_limiter.core.slots import MixedView, SlotRelease, SlotRenewal
 from zae_limiter.core.view import NO_LIMITS
 from zae_limiter.schema import attributes, bucket_writes, config_item, slot_writes
-from zae_limiter.schema.bucket_item import SlotLayout, capacity_of, states_of, view_after_write, view_of
-from zae_limiter.schema.direct_writes import BucketTakeWithSlots, SlotReturn
+from zae_limiter.schema.bucket_item import MixedLayout, capacity_of, states_of, view_after_write, view_of
+from zae_limiter.schema.direct_writes import BucketMixedTake, SlotReturn
 from zae_limiter.schema.operations import AbsentOrAtMost, Update
 from zae_limiter.tables import evaluate
 
@@ -63,7 +63,7 @@ class TestTake:
     def test_take_of_nothing_only_requires_the_hold(self) -> None:
         """DynamoDB refuses an empty list of ranges."""
         seen = view(created(TERMS))
-        write = bucket_writes.take(seen, TakeWithSlots([], None, (), []), 5)
+        write = bucket_writes.take(seen, MixedTake([], None, (), []), 5)
 
         assert (seen.layout.guard,) == write.when
 
@@ -142,10 +142,10 @@ class TestDirect:
         seen = view_of(created(terms, {"slots": used}), NOON, None, terms)
         step = next_step(seen, terms, [(0, 1_000), (1, 2_000)], at(NOON + gap_ms), Progress(trust_ms=0, looked=True))
         item = changed(created(terms, {"slots": used}), change)
-        assert isinstance(step, TakeWithSlots)
+        assert isinstance(step, MixedTake)
 
-        assert result(bucket_writes.take(seen, step, 5), item) == result(BucketTakeWithSlots(seen, step, 5), item)
-        assert Missing() == evaluate.apply(BucketTakeWithSlots(seen, step, 5), {})
+        assert result(bucket_writes.take(seen, step, 5), item) == result(BucketMixedTake(seen, step, 5), item)
+        assert Missing() == evaluate.apply(BucketMixedTake(seen, step, 5), {})
 
     @changes
     def test_direct_return_does_what_its_update_does(self, change: dict[str, Any]) -> None:
@@ -162,8 +162,8 @@ class TestDirect:
         terms = stored(RPM, SLOTS, ttl=3)
         seen = view_of(created(terms, {"slots": 2}), NOON, None, terms)
         step = next_step(seen, terms, [(0, 1_000), (1, 2_000)], at(NOON), Progress(trust_ms=0, looked=True))
-        assert isinstance(step, TakeWithSlots)
-        take, back = BucketTakeWithSlots(seen, step, 5), SlotReturn(seen, SlotRelease("slots", END_S, 1_000), 5)
+        assert isinstance(step, MixedTake)
+        take, back = BucketMixedTake(seen, step, 5), SlotReturn(seen, SlotRelease("slots", END_S, 1_000), 5)
 
         for write in (take, back):
             assert {*write.add, *write.set} == {*(write.written_names() or ())}
@@ -189,7 +189,7 @@ class TestRead:
         """No request has the terms of such a layout, so that other buckets pay nothing for slots."""
         item = created(TERMS, {"slots": 1})
         seen = view_of(item, NOON, None, TERMS)
-        assert isinstance(seen.layout, SlotLayout)
+        assert isinstance(seen.layout, MixedLayout)
 
         assert (NO_LIMITS, True, True) == (
             seen.layout.terms,
@@ -205,11 +205,11 @@ class TestRead:
         found = view_after_write(seen, after(taking(seen, TERMS, {"slots": 1}, at(NOON)), item), [(1, 1_000)], NOON)
         others = view_after_write(seen, {**item, "b_wcu_tc": 9}, [], NOON)
 
-        assert isinstance(found, SlotView)
+        assert isinstance(found, MixedView)
         assert (None, ((END_S, 1_000),)) == (found.pace, found.cohorts[1])
         assert others.pace is not None
         plain = created(stored(RPM))
-        assert not isinstance(view_after_write(view(plain), {**plain, "b_wcu_tc": 2}, [], NOON), SlotView)
+        assert not isinstance(view_after_write(view(plain), {**plain, "b_wcu_tc": 2}, [], NOON), MixedView)
 
     def test_incomplete_item_after_an_own_write_is_a_named_error(self) -> None:
         """A view never has fewer numbers than its layout."""
@@ -227,9 +227,9 @@ class TestRead:
     def test_state_of_several_shards_has_the_sum_of_their_slots(self) -> None:
         """A shard that is not on the newest limits yet has its whole share free."""
         items = after_split({0: created(TERMS, {"slots": 3})}, 0, at(NOON))
-        _, slots = states_of(list(items.values()))
+        _, slots = states_of(list(items.values()), 0)
         older = after_split({0: created(stored(RPM))}, 0, at(NOON))
-        mixed = states_of([{**items[0], "cv": 2}, older[1]])[1]
+        mixed = states_of([{**items[0], "cv": 2}, older[1]], 0)[1]
 
         assert (1_000, 4_000, 10, ((END_S, 3_000),)) == (
             slots.tokens_milli,

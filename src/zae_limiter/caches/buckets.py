@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zae_limiter.core.config import Links, Resolution
 from zae_limiter.core.lazy_dataclass import dataclass
-from zae_limiter.core.slots import SlotTake, SlotView
+from zae_limiter.core.slots import MixedView, SlotTake
 from zae_limiter.core.status import CacheStats, OnUnavailable
 from zae_limiter.core.view import NO_LIMITS, EffectiveLimits, View
 from zae_limiter.process import renew_in_copies
@@ -126,8 +126,8 @@ class Remembered:
                 slots += flight.slots
                 for position, change in flight.changes:
                     balances[position] += change
-        if isinstance(view, SlotView):
-            of_others = SlotView(layout, tuple(balances), view.seen_ms, view.pace, view.cohorts, view.expires_s)
+        if isinstance(view, MixedView):
+            of_others = MixedView(layout, tuple(balances), view.seen_ms, view.pace, view.cohorts, view.expires_s)
             return of_others.after(slots)
         return View(layout, tuple(balances), view.seen_ms, view.pace)
 

@@ -9,10 +9,11 @@ from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass, replace
-from zae_limiter.core.levels import LevelOfLimit, limit_levels, statuses
+from zae_limiter.core.levels import LevelOfLimit, lacks, limit_levels, statuses
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.slots import AdmittedSlots, Claim, by_shard, divided, taken_from
+from zae_limiter.core.slots import Claim, by_shard, divided, taken_from
 from zae_limiter.core.status import LimitStatus
+from zae_limiter.core.tracked import AdmittedMixed, charges_left, divided_charges, is_tracked, refunds_of
 from zae_limiter.core.view import NO_LIMITS, Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema.bucket_item import BucketView
 
@@ -128,7 +129,7 @@ class Rejected:
         if late - early <= _SURE_MS:
             return False
         levels = self.levels
-        return all(milli <= levels[position].available_milli((late, late)) for position, milli in self.amounts)
+        return not any(lacks(levels[position], milli, (late, late)) for position, milli in self.amounts)
 
 
 class HeldBucket(NamedTuple):
@@ -157,25 +158,43 @@ class HeldBucket(NamedTuple):
         return Charge(self, {name: max(amount, -gave.get(name, 0)) for name, amount in changes.items()})
 
     def settlements(self, changes: dict[str, int], claims: Sequence[Claim] | None = None) -> list[Settlement]:
-        """Return what changes in tokens, up or down, mean for this bucket: one for each shard that gets slots back.
+        """Return what changes in tokens, up or down, mean for this bucket.
 
+        There is one settlement for each shard that gets back slots, or what was taken from quotas or soft limits.
         ``claims`` are the slots that are given back. If it is None, they are those that the take has claimed.
         """
-        if not claims and not isinstance(self.admitted, AdmittedSlots):
+        admitted = self.admitted
+        if not claims and not isinstance(admitted, AdmittedMixed):
             only = self.settlement(changes)
             return [] if only is None else [only]
+        charges = admitted.charges if isinstance(admitted, AdmittedMixed) else ()
+        back = {name: -amount for name, amount in changes.items() if amount < 0 and name in self.names}
         if claims is None:
-            back = {name: -amount for name, amount in changes.items() if amount < 0}
-            claims = taken_from(self.admitted.claims, back)[0] if isinstance(self.admitted, AdmittedSlots) else ()
-        slots = {limit.name for limit in self.admitted.terms.limits if limit.hold_seconds}
-        rest = self.settlement({name: amount for name, amount in changes.items() if name not in slots})
+            claims = taken_from(admitted.claims, back)[0] if isinstance(admitted, AdmittedMixed) else ()
+        limits = admitted.terms.limits
+        slots = {limit.name for limit in limits if limit.hold_seconds}
+        tracked = {limit.name for limit in limits if is_tracked(limit)} | {charge.name for charge in charges}
+        refunds = refunds_of(charges, [name for name in back if name in tracked], back)
+        releases = by_shard(claims)
+        apart = slots | (tracked & back.keys())
+        rest = self.settlement({name: amount for name, amount in changes.items() if name not in apart})
         found: list[Settlement] = []
-        for shard, releases in by_shard(claims).items():
+        for shard in {**releases, **refunds}:
             # The rest is settled with the first shard, in the same write.
-            settlement = rest or Settlement(birth=self.admitted.birth)
-            found.append(replace(settlement, releases=releases, shard=shard))
+            settlement = rest or Settlement(birth=admitted.birth)
+            bound = replace(settlement, releases=releases.get(shard, ()), refunds=refunds.get(shard, ()), shard=shard)
+            found.append(bound)
             rest = None
         return [*found, rest] if rest is not None else found
+
+    def less(self, back: Mapping[str, int], consumed: Mapping[str, int]) -> "HeldBucket":
+        """Return what is held of the bucket after amounts were given back, of those that the lease holds."""
+        admitted = self.admitted
+        if type(admitted) is not AdmittedMixed or not admitted.charges:
+            return self
+        changes = self.charge({name: -amount for name, amount in back.items()}, consumed).changes
+        left = charges_left(admitted.charges, {name: -amount for name, amount in changes.items()})
+        return self._replace(admitted=replace(admitted, charges=left))
 
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
         """Return what changes in tokens, up or down, mean for a bucket without slots; None if nothing changes."""
@@ -217,21 +236,17 @@ class Charge(NamedTuple):
     claims: Sequence[Claim] | None = None
 
     def settlements(self) -> list[Settlement]:
-        """Return what the bucket is charged and credited: one settlement for each shard that gets slots back."""
+        """Return what the bucket is charged and credited: one settlement for each shard that gets something back."""
         return self.held.settlements(self.changes, self.claims)
 
 
 def part_of(result: Admitted, consumes: Sequence[Mapping[str, int]]) -> list[Admitted]:
-    """Return the result of each request of a take for all of them: each holds its part of the slots."""
-    if not isinstance(result, AdmittedSlots):
+    """Return the result of each request of a take for all of them: each has its part of what was taken."""
+    if not isinstance(result, AdmittedMixed):
         return [result] * len(consumes)
-    parts = divided(result.claims, consumes)
-    return [AdmittedSlots(result.terms, result.birth, part) if part else result_without_slots(result) for part in parts]
-
-
-def result_without_slots(result: Admitted) -> Admitted:
-    """Return the result of a take of the same bucket that took no slots."""
-    return Admitted(result.terms, result.birth)
+    claims, charges = divided(result.claims, consumes), divided_charges(result.charges, consumes)
+    terms, birth = result.terms, result.birth
+    return [AdmittedMixed(terms, birth, *parts) for parts in zip(claims, charges, strict=True)]
 
 
 class Cascaded(NamedTuple):
@@ -250,7 +265,7 @@ R = TypeVar("R")
 
 def with_slots(result: R) -> R | Cascaded:
     """Return the result of a take, as that of several buckets if it has slots: a lease then looks for them."""
-    return Cascaded(result, ()) if isinstance(result, AdmittedSlots) else result
+    return Cascaded(result, ()) if isinstance(result, AdmittedMixed) and result.claims else result
 
 
 NOTHING_TAKEN = Admitted(NO_LIMITS, None)

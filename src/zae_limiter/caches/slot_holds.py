@@ -10,7 +10,8 @@ from typing import NamedTuple
 from weakref import ref
 
 from zae_limiter.caches.buckets import BucketId
-from zae_limiter.core.slots import AdmittedSlots, Claim, SlotRenewal, cohort_end_s, taken_from
+from zae_limiter.core.slots import Claim, SlotRenewal, cohort_end_s, taken_from
+from zae_limiter.core.tracked import AdmittedMixed
 
 _RETRY_MS = 250
 """After a renewal that was not answered, the next one follows after this many milliseconds."""
@@ -47,7 +48,7 @@ class SlotHold:
     def __init__(
         self,
         bucket: BucketId,
-        admitted: AdmittedSlots,
+        admitted: AdmittedMixed,
         since_ms: int,
         jitter: float,
         on_lost: OnLost,
@@ -123,14 +124,14 @@ class SlotHolds:
         self._mutex = threading.RLock()
         self._holds = {}
 
-    def open(self, bucket: BucketId, admitted: AdmittedSlots, since_ms: int, on_lost: OnLost) -> SlotHold:
+    def open(self, bucket: BucketId, admitted: AdmittedMixed, since_ms: int, on_lost: OnLost) -> SlotHold:
         """Keep the slots of a lease until they are taken out."""
         hold = SlotHold(bucket, admitted, since_ms, self._draw(), on_lost)
         with self._mutex:
             self._holds[id(hold)] = ref(hold)
         return hold
 
-    def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
+    def add(self, hold: SlotHold, admitted: AdmittedMixed) -> None:
         """Add slots that a lease has taken since, perhaps of limits that the bucket did not have before."""
         with self._mutex:
             hold.limits |= {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}

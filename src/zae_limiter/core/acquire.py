@@ -5,24 +5,25 @@ rejects: a take that is refused because of a wrong estimate is retried. Each ret
 away. The last one is refused only by a bucket that lacks the tokens.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from zae_limiter.core.add_or_set import HALFWAY, UTMOST, Bounds, Effort
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.bucket_changes import SHORT, UNSURE, Floors, Short, expiry_s, solvency, take
+from zae_limiter.core.bucket_changes import UNSURE, Floors, Short, expiry_s, solvency, take
 from zae_limiter.core.errors import AmountExceedsCapacityError, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.names import MAX_AMOUNT
 from zae_limiter.core.rebase import Rebasing, rebase
 from zae_limiter.core.slots import (
     LOCAL_TRUST_MS,
-    Claim,
+    MixedView,
     SlotTake,
-    SlotView,
     claimed,
     item_expiry_s,
     take_slots,
 )
+from zae_limiter.core.tracked import Taken, TrackedTake, charged, is_at_edge, take_tracked
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 GUESSES = 3
@@ -65,13 +66,15 @@ class Take:
 
 
 @dataclass(slots=True)
-class TakeWithSlots(Take):
-    """Take from a bucket that has limits of concurrent use; ``slots`` are the slots to take, none if empty.
+class MixedTake(Take):
+    """Take from a bucket that has limits other than enforced rate limits.
 
-    Such a bucket never expires earlier than another client has stored.
+    ``slots`` are the slots to take, and ``tracked`` what is taken of quotas and soft rate limits. A bucket with slots
+    never expires earlier than another client has stored.
     """
 
     slots: list[SlotTake]
+    tracked: Sequence[TrackedTake] = ()
 
 
 @dataclass(slots=True)
@@ -149,8 +152,11 @@ def amounts_of(consume: dict[str, int], terms: EffectiveLimits, field: str = "co
     for name, amount in consume.items():
         position = positions.get(name)
         if position is None or type(amount) is not int or not 0 <= amount <= limits[position].capacity:
-            raise _bad_amount(name, amount, terms, field)
-        amounts.append((position, amount * 1000))
+            error = _bad_amount(name, amount, terms, field)
+            # A soft limit never rejects: what is more than its capacity is only counted.
+            if not isinstance(error, AmountExceedsCapacityError) or limits[terms.positions[name]].enforce:
+                raise error
+        amounts.append((positions[name], amount * 1000))
     return amounts
 
 
@@ -222,45 +228,50 @@ def _reject_if_trusted(view: View[Any], now: TimeBounds, progress: Progress, tru
 def _unusual_step(
     view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, progress: Progress
 ) -> NextStep | None:
-    """Return the step for a bucket on other limits, or with limits of concurrent use; None for all others."""
+    """Return the step for a bucket on other limits, or with limits of several kinds; None for all others."""
     if not view.layout.follows(terms):
         return _on_other_limits(view, terms, amounts, now, progress.resolved_at)
-    if view.layout.shared.slots:
-        return _step_with_slots(view, terms, amounts, now, progress)
+    if view.layout.shared.is_mixed:
+        return _mixed_step(view, terms, amounts, now, progress)
     return None
 
 
-def _step_with_slots(
+def _mixed_step(
     view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeBounds, progress: Progress
 ) -> NextStep:
-    """Return the step for a bucket with limits of concurrent use, on the client's limits."""
-    assert isinstance(view, SlotView), "a view of a bucket with slots has its cohorts"
+    """Return the step for a bucket with limits of several kinds, on the client's limits."""
+    assert isinstance(view, MixedView), "a view of a bucket with several kinds of limits has its cohorts"
     if progress.asked is not None and _is_short(view, amounts, progress.asked):
         return Reject(progress.asked)
-    taken = take_slots(view, amounts, now)
+    shared = view.layout.shared
+    taken = take_slots(view, amounts, now) if shared.slots else (amounts, [])
     # A view of slots is no upper bound, because slots are returned at any time.
     trust_ms = progress.trust_ms if taken is not None else min(progress.trust_ms, LOCAL_TRUST_MS)
     rest, slots = taken or ((), [])
-    bounds = SHORT if taken is None else take(view, rest, now, progress.effort)
+    tracked = take_tracked(view, rest, now, progress.effort)
+    if taken is None or tracked is None:
+        at_edge = tracked is None and is_at_edge(view, now)
+        return _reject_if_trusted(view, now, progress, 0 if at_edge else trust_ms)
+    bounds = UNSURE if tracked.unsure else take(view, tracked.rest, now, progress.effort)
     if isinstance(bounds, list):
-        shared = view.layout.shared
         floors: Floors | None = None
         if terms.ttl_multiplier and shared.shard_count == 1:
-            takes_all = len(bounds) + len(shared.slots) == len(shared.shares)
+            takes_all = len(bounds) + len(shared.slots) + len(shared.quotas) == len(shared.shares)
             floors = () if takes_all else solvency(view, bounds, now)
         if floors is None:
-            return TakeWithSlots(bounds, None, (), slots)
+            return MixedTake(bounds, None, (), slots, tracked.takes)
         used_ms = max(now[1], view.layout.start_ms)
         expires_s = expiry_s(used_ms, view.layout.fill_time_ms, terms.ttl_multiplier)
-        return TakeWithSlots(bounds, item_expiry_s(view, expires_s), floors, slots)
+        return MixedTake(bounds, item_expiry_s(view, expires_s), floors, slots, tracked.takes)
     return LOOK if bounds is UNSURE else _reject_if_trusted(view, now, progress, trust_ms)
 
 
-def claims_of_step(view: View[Any], step: Take) -> tuple[Claim, ...]:
-    """Return the slots that a take claims once it is applied."""
-    if not isinstance(step, TakeWithSlots):
-        return ()
-    return claimed(view.layout.shard, view.layout.shared.shares, step.slots)
+def taken_by_step(view: View[Any], step: Take) -> Taken | None:
+    """Return what a take claims and charges once it is applied; None if the bucket has only enforced rate limits."""
+    if not isinstance(step, MixedTake):
+        return None
+    shard, shares = view.layout.shard, view.layout.shared.shares
+    return Taken(claimed(shard, shares, step.slots), charged(shard, shares, step.tracked))
 
 
 def _without_view(progress: Progress) -> NextStep:
@@ -298,7 +309,11 @@ def _effort(refusals: int) -> Effort:
 
 
 def _is_short(view: View[Any], amounts: Amounts, at: TimeBounds) -> bool:
-    return any(taken > view.level(position, at[0]) for position, taken in amounts if taken)
+    shares = view.layout.shared.shares
+    # A soft limit never rejects.
+    return any(
+        taken > view.level(position, at[0]) and shares[position].limit.enforce for position, taken in amounts if taken
+    )
 
 
 def is_fresh(view: View[Any], terms: EffectiveLimits, now_ms: int, trust_ms: int) -> bool:
@@ -310,4 +325,6 @@ def is_known_short(view: View[Any], terms: EffectiveLimits, amounts: Amounts, no
     """Return whether a fresh view shows that a bucket lacks the tokens, so that no other bucket need be written."""
     if view.layout.shared.slots:
         trust_ms = min(trust_ms, LOCAL_TRUST_MS)
+    if view.layout.shared.quotas and is_at_edge(view, now):
+        return False
     return is_fresh(view, terms, now[1], trust_ms) and _is_short(view, amounts, now)

@@ -46,6 +46,31 @@ acquire makes one per limit.
 """
 
 
+@dataclass(slots=True)
+class Add:
+    """Change a balance by ``change`` if it is between ``low`` and ``high``, both included; None is no bound."""
+
+    position: int
+    spent: int
+    change: int
+    low: int | None
+    high: int | None
+
+
+@dataclass(slots=True)
+class Reset:
+    """Set a balance if it is between ``low`` and ``high``, both included; a ``high`` of None is no bound."""
+
+    position: int
+    spent: int
+    balance: int
+    low: int
+    high: int | None = None
+
+
+Part = Add | Reset
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How a take is written: ``sure`` never returns Unsure, ``yielding`` gives tokens away to avoid a refusal.

@@ -53,11 +53,15 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
 
 
 def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> dict[str, int]:
-    """Return the tokens that each limit in force has, according to a view."""
+    """Return the tokens that each limit in force has, according to a view. A soft limit rejects nothing."""
     shares = enumerate(view.layout.shared.shares[: len(view.layout.limits)])
-    return {one.name: view.level(position, now[0]) // 1000 for position, one in shares if one.name in terms.positions}
+    return {
+        one.name: view.level(position, now[0]) // 1000
+        for position, one in shares
+        if one.name in terms.positions and one.limit.enforce
+    }
 
 
 def capacities_of(terms: EffectiveLimits) -> dict[str, int]:
-    """Return the capacity of each limit: the most that one write can take."""
-    return {limit.name: limit.capacity for limit in terms.limits}
+    """Return the capacity of each limit that rejects: the most that one write can take."""
+    return {limit.name: limit.capacity for limit in terms.limits if limit.enforce}

@@ -8,6 +8,7 @@ handles several limits together.
 
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.quota import view_at
 from zae_limiter.core.sharding import least_whole, share
 
 TimeBounds = tuple[int, int]
@@ -37,8 +38,8 @@ class LimitShare:
     @classmethod
     def of(cls, limit: Limit, shard: int = 0, shard_count: int = 1) -> "LimitShare":
         """Return one shard's share of a limit."""
-        if limit.hold_seconds:
-            # Whole slots: halves of a slot could only be taken together, in a transaction.
+        if limit.hold_seconds or limit.schedule is not None:
+            # Whole slots: halves of a slot could only be taken together, in a transaction. A quota stores whole units.
             return cls(limit, limit.name, share(limit.capacity, shard, shard_count) * 1000, 0, 1, shard, shard_count)
         capacity = share(limit.capacity_milli, shard, shard_count)
         return cls(limit, limit.name, capacity, limit.refill_amount_milli, limit.refill_period_ms, shard, shard_count)
@@ -48,6 +49,24 @@ class LimitShare:
         # The same as ``grid``, inlined because it runs for every limit of every acquire.
         whole = at_ms * self.amount_milli // self.period_ms
         return whole if self.shard_count == 1 else share(whole, self.shard, self.shard_count)
+
+
+class OfShare:
+    """The level of a limit that has a share, and no baseline: slots and quotas."""
+
+    __slots__ = ()
+
+    share: LimitShare
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.share.name
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, undivided."""
+        return self.share.limit
 
 
 @dataclass(slots=True)
@@ -99,7 +118,11 @@ class Baseline:
         return self.share.offered(now_ms) - self.grid_milli if now_ms > self.start_ms else 0
 
     def level(self, balance_milli: int, now_ms: int) -> int:
-        """Return the millitokens available at ``now_ms``; a negative level is debt."""
+        """Return the millitokens available at ``now_ms``; a negative level is debt. A quota has its own balance."""
+        if self.share.limit.schedule is not None:
+            return view_at(
+                balance_milli, self.share.capacity_milli // 1000, self.share.limit.schedule, now_ms // 1000
+            ).level_milli
         return min(self.share.capacity_milli, balance_milli + self.earned(now_ms))
 
     def ready_ms(self, balance_milli: int, needed_milli: int) -> int:

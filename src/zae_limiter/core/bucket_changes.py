@@ -9,36 +9,12 @@ one that the client saw. So a client with an old view is refused and never admit
 from collections.abc import Sequence
 from typing import Any
 
-from zae_limiter.core.add_or_set import Bounds, Effort, Spend, guess
+from zae_limiter.core.add_or_set import Add, Bounds, Effort, Part, Reset, Spend, guess
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.slots import SlotRelease
+from zae_limiter.core.tracked import Refund, settle_tracked, summed_refunds
 from zae_limiter.core.view import Amounts, View
-
-
-@dataclass(slots=True)
-class Add:
-    """Change a balance by ``change`` if it is between ``low`` and ``high``, both included; None is no bound."""
-
-    position: int
-    spent: int
-    change: int
-    low: int | None
-    high: int | None
-
-
-@dataclass(slots=True)
-class Reset:
-    """Set a balance if it is at least ``low``."""
-
-    position: int
-    spent: int
-    balance: int
-    low: int
-    high: None = None
-
-
-Part = Add | Reset
 
 Floors = Sequence[tuple[int, int]]
 """Positions of limits, and the lowest balance that each may have."""
@@ -125,8 +101,9 @@ def solvency(view: View[Any], bounds: Sequence[Bounds], now: TimeBounds) -> Floo
     touched = {bound[0] for bound in bounds}
     floors = []
     for position in range(len(layout.grids)):
-        # Slots are never owed. Their balance may be negative after the capacity was lowered.
-        if position not in touched and position not in layout.shared.slots:
+        # Slots are never owed. Their balance may be negative after the capacity was lowered. The debt of a quota ends
+        # with its period, and an item lives longer than that.
+        if position not in touched and position not in layout.shared.slots and position not in layout.shared.quotas:
             floor = -layout.baseline(position).earned(now[0])
             if view.numbers[position] < floor:
                 return None
@@ -140,7 +117,8 @@ class Settlement:
 
     Only a bucket with the birth number ``birth`` gets the credits. If ``birth`` is None, any bucket
     gets them, because the bucket that was charged had no birth number. ``releases`` are slots that
-    are returned to ``shard``. If there are any, all of it is settled with that shard.
+    are returned to ``shard``, and ``refunds`` what is given back to its quotas and soft rate limits.
+    If there are any, all of it is settled with that shard.
     """
 
     debits: tuple[tuple[str, int], ...] = ()
@@ -148,15 +126,21 @@ class Settlement:
     birth: int | None = None
     releases: tuple[SlotRelease, ...] = ()
     shard: int = 0
+    refunds: tuple[Refund, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the limits that are debited or credited."""
         return tuple(name for name, _ in self.debits + self.credits)
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is settled with the shard that was charged."""
+        return bool(self.releases or self.refunds)
+
     def credits_reach(self, birth: int | None) -> bool:
         """Return whether a bucket with this birth number gets the credits; True if there are none."""
-        return not self.credits or self.birth is None or self.birth == birth
+        return not (self.credits or self.refunds) or self.birth is None or self.birth == birth
 
     def due(self, birth: int | None) -> "Settlement":
         """Return what a bucket with this birth number is charged or credited.
@@ -175,11 +159,11 @@ class Settlement:
             owed[name] = owed.get(name, 0) - milli
         debits = tuple((name, milli) for name, milli in owed.items() if milli > 0)
         credits = tuple((name, -milli) for name, milli in owed.items() if milli < 0)
-        return Settlement(debits, credits, self.birth, self.releases, self.shard)
+        return Settlement(debits, credits, self.birth, self.releases, self.shard, self.refunds)
 
 
 def summed(settlements: Sequence[Settlement]) -> Settlement:
-    """Return the sum of settlements, which have the same birth number, and the same shard if they release slots."""
+    """Return the sum of settlements, which have the same birth number, and the same shard if they are bound to it."""
     debits: dict[str, int] = {}
     credits: dict[str, int] = {}
     releases: dict[tuple[str, int], int] = {}
@@ -192,7 +176,8 @@ def summed(settlements: Sequence[Settlement]) -> Settlement:
             releases[name, end_s] = releases.get((name, end_s), 0) + milli
     released = tuple([SlotRelease(name, end_s, milli) for (name, end_s), milli in releases.items()])
     first = settlements[0]
-    return Settlement(tuple(debits.items()), tuple(credits.items()), first.birth, released, first.shard)
+    refunds = summed_refunds([refund for settlement in settlements for refund in settlement.refunds])
+    return Settlement(tuple(debits.items()), tuple(credits.items()), first.birth, released, first.shard, refunds)
 
 
 @dataclass(slots=True)
@@ -213,18 +198,42 @@ def settle(view: View[Any], settlement: Settlement, now: TimeBounds, tries: int)
     layout = view.layout
     parts: list[Part] = []
     settlement = settlement.due(layout.birth)
+    tracked = layout.shared.tracked
     for name, milli in settlement.debits:
         position = layout.position(name)
-        if position is not None:
+        if position is None or position in layout.shared.slots:
+            # Slots are never owed. A limit that had another kind at the time of the take has slots now.
+            continue
+        if tracked and position in tracked:
+            back = [refund for refund in settlement.refunds if refund.name == name]
+            parts.append(settle_tracked(view, position, milli, back, now))
+        else:
             parts.append(_debit(view, position, milli, (now[1], tries)))
     held = bool(parts)
+    if settlement.refunds:
+        parts += _refunds(view, settlement, now)
     for name, milli in settlement.credits:
         position = layout.position(name)
-        if position is not None:
+        # Hazard: the limit may have been removed and added again with another kind, whose balance means another thing.
+        if position is not None and position not in layout.shared.slots and position not in layout.shared.quotas:
             # A credit needs no bounds: adding commutes with every other write, and the next take
             # cuts off what is above the capacity.
             parts.append(Add(position, -milli, milli, None, None))
     return Settling(parts, held, settlement.birth, settlement.releases)
+
+
+def _refunds(view: View[Any], settlement: Settlement, now: TimeBounds) -> list[Part]:
+    """Return the parts that give back to quotas and soft rate limits which are not charged in the same write."""
+    charged = {name for name, _ in settlement.debits}
+    found: dict[str, list[Refund]] = {}
+    for refund in settlement.refunds:
+        if refund.name not in charged:
+            found.setdefault(refund.name, []).append(refund)
+    positions = [(view.layout.position(name), refunds) for name, refunds in found.items()]
+    slots = view.layout.shared.slots
+    return [
+        settle_tracked(view, at, 0, refunds, now) for at, refunds in positions if at is not None and at not in slots
+    ]
 
 
 def _debit(view: View[Any], position: int, debt: int, at: tuple[int, int]) -> Part:

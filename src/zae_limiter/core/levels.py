@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from zae_limiter.core.bucket import Baseline, TimeBounds
+from zae_limiter.core.bucket import Baseline, LimitShare, TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.slots import SlotLevel, SlotView
+from zae_limiter.core.quota_level import QuotaLevel, full_quota
+from zae_limiter.core.slots import MixedView, SlotLevel
 from zae_limiter.core.status import LimitStatus
+from zae_limiter.core.tracked import quota_view
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 
@@ -35,6 +37,10 @@ class LimitLevel:
 
     def in_use_milli(self, now: TimeBounds) -> int | None:
         """Return None: tokens are not returned."""
+        return None
+
+    def resets_s(self, now: TimeBounds) -> int | None:
+        """Return None: the limit is refilled all the time."""
         return None
 
     def available_milli(self, now: TimeBounds) -> int:
@@ -65,8 +71,12 @@ def limit_levels(view: View[Any] | None, terms: EffectiveLimits, now: TimeBounds
     result: list[LevelOfLimit] = []
     for limit in terms.limits:
         position = layout.position(limit.name)
-        if position is None or layout.shared.shares[position].limit.is_concurrent is not limit.is_concurrent:
+        if position is None or layout.shared.shares[position].limit.kind != limit.kind:
             result.append(_full(limit, now, layout.shard, layout.shard_count))
+            continue
+        if limit.is_quota:
+            # What was spent stays spent, whatever the new amount and schedule are.
+            result.append(_moved_quota(view, position, limit, now))
             continue
         start_ms = max(now[0], layout.start_ms)
         baseline = Baseline.of(limit, start_ms, layout.shard, layout.shard_count)
@@ -81,8 +91,10 @@ def limit_levels(view: View[Any] | None, terms: EffectiveLimits, now: TimeBounds
 
 
 def _level_in_force(view: View[Any], position: int) -> "LevelOfLimit":
-    if isinstance(view, SlotView) and position in view.cohorts:
+    if isinstance(view, MixedView) and position in view.cohorts:
         return SlotLevel(view.layout.shared.shares[position], view.numbers[position], view.cohorts[position])
+    if position in view.layout.shared.quotas:
+        return QuotaLevel(view.layout.shared.shares[position], view.numbers[position])
     return LimitLevel(view.layout.baseline(position), view.numbers[position])
 
 
@@ -90,7 +102,14 @@ def _full(limit: Limit, now: TimeBounds, shard: int = 0, shard_count: int = 1) -
     baseline = Baseline.of(limit, now[1], shard, shard_count)
     if limit.hold_seconds:
         return SlotLevel(baseline.share, baseline.capacity_milli, ())
-    return LimitLevel(baseline, baseline.capacity_milli)
+    return full_quota(baseline.share, now) if limit.is_quota else LimitLevel(baseline, baseline.capacity_milli)
+
+
+def _moved_quota(view: View[Any], position: int, limit: Limit, now: TimeBounds) -> QuotaLevel:
+    layout = view.layout
+    share = LimitShare.of(limit, layout.shard, layout.shard_count)
+    spent = quota_view(view, position, now[0] // 1000).spent
+    return full_quota(share, (now[0], now[0])).less(spent * 1000, (now[0], now[0]))
 
 
 class LevelOfLimit(Protocol):
@@ -119,6 +138,10 @@ class LevelOfLimit(Protocol):
         """Return the millisecond at which the limit is full if nothing is taken from it."""
         ...
 
+    def resets_s(self, now: TimeBounds) -> int | None:
+        """Return when a quota is full again, in seconds since the epoch; None for a limit of another kind."""
+        ...
+
     def available_milli(self, now: TimeBounds) -> int:
         """Return the millitokens available now."""
         ...
@@ -130,6 +153,11 @@ class LevelOfLimit(Protocol):
     def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
         """Return the milliseconds until ``needed_milli`` are available."""
         ...
+
+
+def lacks(level: LevelOfLimit, milli: int, at: TimeBounds) -> bool:
+    """Return whether a limit rejects a take of ``milli`` thousandths. A soft limit rejects none."""
+    return milli > 0 and level.limit.enforce and level.available_milli(at) < milli
 
 
 def statuses(
@@ -144,7 +172,7 @@ def statuses(
         available = level.available_milli(judged)
         # A request for 0 tokens is never too much, even for a limit in debt.
         exceeded = available < wanted and wanted > 0
-        if exceeded:
+        if exceeded and limit.enforce:
             # More than the capacity is never available; the wait is the time until the bucket is full.
             wait_s = level.wait_ms(min(wanted, limit.capacity_milli), now) / 1000
         result.append(
@@ -159,6 +187,7 @@ def statuses(
                 retry_after_seconds=wait_s,
                 exact=level.is_exact,
                 in_use=whole_slots(level, judged),
+                resets_at=level.resets_s(judged),
             )
         )
     return result
@@ -192,10 +221,11 @@ def held_statuses(
                 limit,
                 left,
                 held.get(name, 0),
-                False,
+                left < 0 and not limit.enforce,
                 0.0,
                 level.is_exact,
                 whole_slots(level, now),
+                level.resets_s(now),
             )
         )
     return result
@@ -217,7 +247,7 @@ def held_statuses_of(
 ) -> list[LimitStatus]:
     """Return the ``held_statuses`` of an unsharded bucket by its view."""
     layout = view.layout
-    if layout.shared.slots or not layout.follows(terms):
+    if layout.shared.is_mixed or not layout.follows(terms):
         return held_statuses(bucket, limit_levels(view, terms, now), held, pending, now)
     entity_id, resource = bucket
     low_ms = now[0]

@@ -6,15 +6,16 @@ A take from several shards is one transaction. This module decides what each sha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zae_limiter.core.acquire import GUESSES, Take, TakeWithSlots
-from zae_limiter.core.add_or_set import HALFWAY, Effort
+from zae_limiter.core.acquire import GUESSES, MixedTake, Take
+from zae_limiter.core.add_or_set import HALFWAY, Add, Effort, Part, Reset
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.bucket_changes import Add, Reset, Settlement, Settling, take
+from zae_limiter.core.bucket_changes import Settlement, Settling, take
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.levels import LevelOfLimit, limit_levels
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import MOST_SHARDS
-from zae_limiter.core.slots import SlotTake, SlotView, take_slots
+from zae_limiter.core.slots import MixedView, not_ended, released_across
+from zae_limiter.core.tracked import proven, refunds_across, settle_tracked, take_covered, take_mixed
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 Views = Mapping[int, View[Any]]
@@ -50,6 +51,11 @@ class Combined:
         """Return the slots in use now, in millislots; None for a limit of another kind."""
         found = [part.in_use_milli(now) for part in self.parts]
         return None if found[0] is None else sum(milli or 0 for milli in found)
+
+    def resets_s(self, now: TimeBounds) -> int | None:
+        """Return when a quota is full on every shard, in seconds since the epoch; None for a limit of another kind."""
+        found = [part.resets_s(now) for part in self.parts]
+        return None if found[0] is None else max(at_s or 0 for at_s in found)
 
     def full_ms(self) -> int:
         """Return the millisecond at which the limit is full on every shard if nothing is taken from it."""
@@ -87,6 +93,7 @@ class Combined:
 
 def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds) -> list[Combined]:
     """Return the level of each limit in force, over all shards."""
+    now = proven(views, now)
     by_shard = [limit_levels(view, terms, now) for view in views]
     return [Combined(parts) for parts in zip(*by_shard, strict=True)]
 
@@ -100,14 +107,18 @@ def share_out(
     proportion to its level.
     """
     parts: dict[int, list[tuple[int, int]]] = {}
+    now = proven(views.values(), now)
     for position, needed in amounts:
         if not needed:
             continue
         left = needed
         levels = _fullest_first(views, position, now[0])
+        if not _is_enforced(views, position):
+            # A soft limit never rejects: one shard has the tokens, or counts the use.
+            parts.setdefault(levels[0][0], []).append((position, needed))
+            continue
         whole = sum(level for _, level in levels if level > 0)
-        # Whole slots: a part of a slot would be left on a shard when the rest of it is returned.
-        unit = 1000 if any(position in view.layout.shared.slots for view in views.values()) else 1
+        unit = _unit(views, position)
         for shard, level in levels:
             # Round up to the next millitoken, so that the shards that follow have enough for the
             # rest.
@@ -130,6 +141,7 @@ def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) 
     them no margin, so after a refusal every shard contributes a part.
     """
     effort = _SURE if refusals < GUESSES else _YIELDING
+    now = proven(views.values(), now)
     parts = share_out(views, amounts, now, evenly=refusals > 0)
     if parts is None:
         return None
@@ -138,14 +150,26 @@ def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) 
 
 def _taking(view: View[Any], given: Amounts, now: TimeBounds, effort: Effort) -> Take:
     """Return how one shard's part of a request is written. A bucket with several shards never expires."""
-    slots: list[SlotTake] = []
-    if isinstance(view, SlotView):
-        taken = take_slots(view, given, now)
-        assert taken is not None, "a shard contributes at most its free slots"
-        given, slots = taken
-    bounds = take(view, given, now, effort)
+    parts = take_mixed(view, given, now, effort)
+    assert parts is not None, "a shard contributes at most what it has"
+    bounds = take(view, parts.rest, now, effort)
     assert isinstance(bounds, list), "a shard contributes at most its level"
-    return TakeWithSlots(bounds, None, (), slots) if isinstance(view, SlotView) else Take(bounds, None, ())
+    if isinstance(view, MixedView):
+        return MixedTake(bounds, None, (), parts.slots, parts.tracked)
+    return Take(bounds, None, ())
+
+
+def _is_enforced(views: Views, position: int) -> bool:
+    return any(view.layout.shared.shares[position].limit.enforce for view in views.values())
+
+
+def _unit(views: Views, position: int) -> int:
+    """Return the smallest amount of a limit, in millitokens.
+
+    A part of a slot would be left on a shard when the rest of it is returned, and a quota stores whole units.
+    """
+    shared = [view.layout.shared for view in views.values()]
+    return 1000 if any(position in one.slots or position in one.quotas for one in shared) else 1
 
 
 def due_across(views: Views, settlement: Settlement) -> Settlement:
@@ -178,6 +202,17 @@ def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict
     return given
 
 
+def given_back_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict[int, Settlement]:
+    """Return what each shard gets back of slots and charges that a split or a merge has moved."""
+    released = released_across(views, not_ended(settlement.releases, now[0]))
+    refunded = refunds_across(views, [(settlement.shard, refund) for refund in settlement.refunds])
+    found = {}
+    for shard in {**released, **refunded}:
+        releases, refunds = tuple(released.get(shard, ())), tuple(refunded.get(shard, ()))
+        found[shard] = Settlement((), (), settlement.birth, releases, shard, refunds)
+    return found
+
+
 def _room(view: View[Any], position: int, at_ms: int) -> int:
     """Return the millitokens that a shard lacks to be full."""
     capacity: int = view.layout.shared.shares[position].capacity_milli
@@ -208,50 +243,59 @@ def has_no_room(view: View[Any] | None, settlement: Settlement, now_ms: int) -> 
 
 def if_covered(view: View[Any], settling: Settling, now_ms: int) -> Settling:
     """Return a settlement that a shard refuses if it lacks the tokens for a debit. All shards are charged then."""
-    parts = [
-        replace(part, low=part.spent - view.layout.baseline(part.position).earned(now_ms))
-        if isinstance(part, Add) and part.spent > 0
-        else part
-        for part in settling.parts
-    ]
+    parts = [_covered(view, part, now_ms) for part in settling.parts]
     return Settling(parts, settling.held, settling.birth, settling.releases)
+
+
+def _covered(view: View[Any], part: Part, now_ms: int) -> Part:
+    """Return a part that a shard refuses if it lacks the tokens. A soft limit is charged without asking."""
+    if part.spent <= 0 or not isinstance(part, Add):
+        return part
+    if part.position in view.layout.shared.tracked:
+        return take_covered(view, part, now_ms)
+    return replace(part, low=part.spent - view.layout.baseline(part.position).earned(now_ms))
 
 
 def debit_across(views: Views, debits: Sequence[tuple[str, int]], now: TimeBounds) -> dict[int, Settling]:
     """Return how a debt is charged to all shards: first to their levels, the rest in proportion to their shares."""
     charged: dict[int, Settling] = {}
+    now = proven(views.values(), now)
     for name, debt in debits:
         having = {
             shard: position for shard, view in views.items() if (position := view.layout.position(name)) is not None
         }
         levels = {shard: _level(views[shard], position, now[0]) for shard, position in having.items()}
-        for shard, part in _charges({shard: views[shard] for shard in having}, levels, debt).items():
+        unit = max(_unit({shard: views[shard]}, position) for shard, position in having.items()) if having else 1
+        for shard, part in _charges({shard: views[shard] for shard in having}, levels, debt, unit).items():
             if part:
                 parts = charged.setdefault(shard, Settling([], held=True)).parts
-                parts.append(_charge(views[shard], having[shard], part, now[1]))
+                parts.append(_charge(views[shard], having[shard], part, now))
     return charged
 
 
-def _charges(views: Views, levels: Mapping[int, int], debt: int) -> dict[int, int]:
+def _charges(views: Views, levels: Mapping[int, int], debt: int, unit: int) -> dict[int, int]:
     """Return the part of a debt that each shard is charged."""
     charges = {}
     left = debt
     for shard in sorted(levels, key=lambda one: -levels[one]):
         charges[shard] = min(left, max(0, levels[shard]))
         left -= charges[shard]
+    left //= unit
     weights = {shard: MOST_SHARDS // view.layout.shard_count for shard, view in views.items()}
     whole, before = sum(weights.values()), 0
     for shard, weight in weights.items():
         # The rest becomes debt, in proportion to the share of each shard, because a shard earns in
         # that proportion. Differences of running sums are charged, so rounding loses no millitoken.
-        charges[shard] += left * (before + weight) // whole - left * before // whole
+        charges[shard] += (left * (before + weight) // whole - left * before // whole) * unit
         before += weight
     return charges
 
 
-def _charge(view: View[Any], position: int, debt: int, now_ms: int) -> Add | Reset:
+def _charge(view: View[Any], position: int, debt: int, now: TimeBounds) -> Part:
+    if position in view.layout.shared.tracked:
+        return settle_tracked(view, position, debt, (), now)
     baseline = view.layout.baseline(position)
-    ceiling = baseline.capacity_milli - baseline.earned(now_ms)
+    ceiling = baseline.capacity_milli - baseline.earned(now[1])
     # An overflow must not pay the debt. So a shard that is full is set to its capacity minus the
     # debt.
     if view.numbers[position] <= ceiling:

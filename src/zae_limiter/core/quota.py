@@ -90,6 +90,11 @@ class QuotaView:
         return self.capacity - self.spent
 
     @property
+    def level_milli(self) -> int:
+        """The amount available, in thousandths like the levels of other limits."""
+        return self.level * 1000
+
+    @property
     def least_of_older(self) -> int:
         """The lowest ``qk`` that surely belongs to an older epoch than ``epoch``.
 

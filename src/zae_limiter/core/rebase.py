@@ -8,13 +8,24 @@ adding it again refills nothing, whatever its capacity was in between.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from zae_limiter.core.add_or_set import Add, Part, Reset
 from zae_limiter.core.bucket import Baseline, LimitShare, TimeBounds
-from zae_limiter.core.bucket_changes import SHORT, Add, Part, Reset, Short, expiry_s
+from zae_limiter.core.bucket_changes import SHORT, Short, expiry_s
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.sharding import share
-from zae_limiter.core.slots import Cohorts, SlotView, claims_of, expired, item_expiry_s
+from zae_limiter.core.slots import Claim, Cohorts, MixedView, claims_of, expired, item_expiry_s
+from zae_limiter.core.tracked import (
+    EpochCharge,
+    Taken,
+    charged_at_creation,
+    first_balance,
+    is_mixed,
+    is_tracked,
+    rebase_quota,
+    retire_quota,
+)
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 MOST_REMEMBERED = 64
@@ -46,6 +57,7 @@ class Rebasing:
     force. ``dropped`` are the limits that are removed, with the lowest balance they must have.
     ``highest`` is the largest capacity each limit ever had, where that is above the current one.
     ``joined`` are the slots that the same write takes, and ``freed`` the cohorts of limits that are removed.
+    ``charges`` is what it charges to quotas and soft rate limits.
     The bucket never expires if ``expires_s`` is None. ``birth`` is the birth number to store, None
     to keep the current one.
     """
@@ -62,6 +74,14 @@ class Rebasing:
     birth: int | None = None
     joined: list[JoinedCohort] = field(default_factory=list)
     freed: list[tuple[int, Cohorts]] = field(default_factory=list)
+    charges: list[EpochCharge] = field(default_factory=list)
+
+    def taken(self, shard: int) -> Taken | None:
+        """Return what the take of the same write claims and charges, None if all limits are enforced rate limits."""
+        if not is_mixed(self.terms.limits):
+            return None
+        claims = [Claim(shard, joined.name, joined.end_s, joined.milli) for joined in self.joined]
+        return Taken(tuple(claims), tuple(self.charges))
 
 
 def missing_birth(layout: BucketLayout, first: BucketLayout | None, drawn: int) -> int | None:
@@ -97,38 +117,69 @@ def rebase(view: View[Any], terms: EffectiveLimits, amounts: Amounts, now: TimeB
         part = (
             _retired(view, position, result, now[0])
             if new is None
-            else _kept(view, position, (new[1], taken.get(new[0])), result)
+            else _kept(view, position, (new[1], taken.get(new[0])), result, now)
         )
         if isinstance(part, Short):
             return SHORT
         if part is not None:
             result.parts.append(part)
     for position, limit in wanted.values():
-        added = Baseline.of(limit, start_ms, layout.shard, layout.shard_count)
-        spent = taken.get(position, 0)
-        if spent > added.capacity_milli:
+        fresh = _added(view, limit, taken.get(position, 0), result, now)
+        if fresh is None:
             return SHORT
-        result.added.append(Fresh(added, added.capacity_milli - spent, spent))
+        result.added.append(fresh)
     _check_room(result)
     claims = claims_of(layout.shard, terms.limits, amounts, now[1])
     result.joined.extend([JoinedCohort(claim.name, claim.end_s, claim.milli) for claim in claims])
     return result
 
 
-def _kept(view: View[Any], position: int, new: tuple[Limit, int | None], result: Rebasing) -> Part | Short:
+def _added(view: View[Any], limit: Limit, spent: int, result: Rebasing, now: TimeBounds) -> Fresh | None:
+    """Return a limit that the bucket gets, full but for what is taken; None if its share is smaller than that."""
+    layout = view.layout
+    added = Baseline.of(limit, result.start_ms, layout.shard, layout.shard_count)
+    if spent > added.capacity_milli and limit.enforce:
+        return None
+    if not is_tracked(limit):
+        return Fresh(added, added.capacity_milli - spent, spent)
+    charges = charged_at_creation([added.share], [(0, spent)], now[1])
+    result.charges.extend(charges)
+    charged = sum(charge.milli for charge in charges)
+    return Fresh(added, first_balance(added.share, charged, now[1]), spent)
+
+
+def _kept(
+    view: View[Any], position: int, new: tuple[Limit, int | None], result: Rebasing, now: TimeBounds
+) -> Part | Short:
     """Return the part of a limit that stays in force. The amount in ``new`` is None if nothing is taken."""
     limit, taken = new
     layout = view.layout
     baseline = layout.baseline(position)
-    if baseline.limit.is_concurrent is not limit.is_concurrent:
-        raise _changed_kind(limit)
+    if baseline.limit.kind != limit.kind:
+        raise _changed_kind(baseline.limit, limit)
     if limit.hold_seconds:
         return _kept_slots(view, position, limit, taken)
+    if limit.schedule is not None:
+        moved = rebase_quota(view, position, (limit, taken), now)
+        if moved is None:
+            return SHORT
+        if moved.charged:
+            result.charges.append(EpochCharge(layout.shard, limit.name, moved.epoch, moved.charged))
+        return moved.part
     highest = max(layout.highest[position], limit.capacity_milli)
     if highest > limit.capacity_milli:
         result.highest[limit.name] = highest
     capacity = min(baseline.capacity_milli, share(limit.capacity_milli, layout.shard, layout.shard_count))
-    return _moved(view, (position, taken), capacity, result)
+    if limit.enforce or not taken:
+        return _moved(view, (position, taken), capacity, result)
+    soft = _moved(view, (position, taken), capacity, result)
+    if isinstance(soft, Short):
+        # A soft limit that lacks the tokens only counts.
+        soft = _moved(view, (position, None), capacity, result)
+        assert not isinstance(soft, Short), "a limit of which nothing is taken is never short"
+        return replace(soft, spent=taken)
+    result.charges.append(EpochCharge(layout.shard, limit.name, 0, taken))
+    return soft
 
 
 def _kept_slots(view: View[Any], position: int, limit: Limit, taken: int | None) -> Part | Short:
@@ -139,19 +190,22 @@ def _kept_slots(view: View[Any], position: int, limit: Limit, taken: int | None)
     layout = view.layout
     after = LimitShare.of(limit, layout.shard, layout.shard_count).capacity_milli
     more = after - layout.shared.shares[position].capacity_milli
-    if taken is None:
-        return Add(position, 0, more, None, None)
+    if taken is None or not limit.enforce:
+        return Add(position, taken or 0, more - (taken or 0), None, None)
     low = taken - more
     return SHORT if view.numbers[position] < low else Add(position, taken, more - taken, low, None)
 
 
-def _changed_kind(limit: Limit) -> ValidationError:
-    old, new = ("a rate limit", "slots") if limit.is_concurrent else ("slots", "a rate limit")
+_KINDS = {"rate": "a rate limit", "slots": "slots", "quota": "a quota"}
+
+
+def _changed_kind(before: Limit, after: Limit) -> ValidationError:
+    old, new = _KINDS[before.kind], _KINDS[after.kind]
     reason = f"is {old} in this bucket and would become {new}. Choose another name, or delete the limit and wait"
-    return ValidationError("limits", limit.name, f"{reason} until it is full again")
+    return ValidationError("limits", after.name, f"{reason} until it is full again")
 
 
-def _retired_slots(view: SlotView[Any], position: int, result: Rebasing, early_ms: int) -> Part | None:
+def _retired_slots(view: MixedView[Any], position: int, result: Rebasing, early_ms: int) -> Part | None:
     """Return the part of slots that are no longer in force, None if all are free, so that they are removed."""
     # Hazard: a slot that may still be in use must not be forgotten. So this is decided at the earliest time and not at
     # the new baseline, which may be in the future.
@@ -168,8 +222,15 @@ def _retired_slots(view: SlotView[Any], position: int, result: Rebasing, early_m
 def _retired(view: View[Any], position: int, result: Rebasing, early_ms: int) -> Part | Short | None:
     """Return the part of a limit that is no longer in force, None if it is full enough to be removed."""
     layout = view.layout
-    if isinstance(view, SlotView) and position in view.cohorts:
+    if isinstance(view, MixedView) and position in view.cohorts:
         return _retired_slots(view, position, result, early_ms)
+    if position in layout.shared.quotas:
+        least = retire_quota(view, position, early_ms)
+        if least is not None:
+            result.dropped.append((position, least))
+            return None
+        result.dormant.append(position)
+        return Add(position, 0, 0, None, None)
     baseline = layout.baseline(position)
     # Hazard: a limit that is removed and added again starts full. So it may only be removed at the
     # largest capacity it ever had, or a smaller capacity in between would refill it.
@@ -214,7 +275,8 @@ def _expiry(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> int | N
     if not terms.ttl_multiplier or layout.shard_count != 1:
         return None
     for position, baseline in enumerate(layout.baselines):
-        if position not in layout.shared.slots and view.numbers[position] + baseline.earned(now[0]) < 0:
+        others = position in layout.shared.slots or position in layout.shared.quotas
+        if not others and view.numbers[position] + baseline.earned(now[0]) < 0:
             return None
     return item_expiry_s(view, expiry_s(max(now[1], layout.start_ms), _fill_time(layout, terms), terms.ttl_multiplier))
 
@@ -222,7 +284,7 @@ def _expiry(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> int | N
 def _fill_time(layout: BucketLayout, terms: EffectiveLimits) -> int:
     """Return the fill time of the slowest limit the bucket ever had, dormant ones up to their largest capacity."""
     retired = [
-        part.limit.fill_time_ms if part.limit.hold_seconds else -(-highest * part.period_ms // part.amount_milli)
+        -(-highest * part.period_ms // part.amount_milli) if part.amount_milli else part.limit.fill_time_ms
         for part, highest in zip(layout.shared.shares, layout.highest, strict=True)
         if part.name not in terms.positions
     ]

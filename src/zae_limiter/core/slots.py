@@ -11,10 +11,10 @@ balance and removes them, in the same write.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.bucket import LimitShare, TimeBounds
+from zae_limiter.core.bucket import LimitShare, OfShare, TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.view import Admitted, Amounts, F, View
+from zae_limiter.core.view import Amounts, F, View
 
 Cohorts = tuple[tuple[int, int], ...]
 """The slots of one limit that are in use: the end in seconds since the epoch, and millislots, by end."""
@@ -32,24 +32,17 @@ class Claim(NamedTuple):
     milli: int
 
 
-@dataclass(frozen=True, slots=True)
-class AdmittedSlots(Admitted):
-    """A take that was admitted and took slots."""
-
-    claims: tuple[Claim, ...]
-
-
 @dataclass(slots=True)
 class SlotTake:
     """How slots of one limit are taken.
 
-    The write adds ``change`` to the balance if that is at least ``low``. It adds ``taken`` to the cohort that ends at
-    ``end_s``. It removes ``expired`` cohorts, which must be as they were seen.
+    The write adds ``change`` to the balance if that is at least ``low``, which is None for a soft limit. It adds
+    ``taken`` to the cohort that ends at ``end_s``. It removes ``expired`` cohorts, which must be as they were seen.
     """
 
     position: int
     taken: int
-    low: int
+    low: int | None
     change: int
     end_s: int
     expired: Cohorts
@@ -73,8 +66,8 @@ class SlotRenewal(NamedTuple):
 
 
 @dataclass(slots=True)
-class SlotView(View[F]):
-    """A view of a bucket with limits of concurrent use.
+class MixedView(View[F]):
+    """A view of a bucket with limits of several kinds: slots, quotas or soft limits beside enforced rate limits.
 
     ``cohorts`` are the slots in use, by position of the limit. ``expires_s`` is when the item may expire, None if it
     never does.
@@ -92,7 +85,7 @@ class SlotView(View[F]):
         over = expired(self.cohorts[position], at_ms)
         return self.numbers[position] + sum([milli for _, milli in over]) if over else self.numbers[position]
 
-    def after(self, takes: Sequence[SlotTake]) -> "SlotView[F]":
+    def after(self, takes: Sequence[SlotTake]) -> "MixedView[F]":
         """Return the view after takes that were not answered yet, as if all were applied."""
         numbers, cohorts = list(self.numbers), dict(self.cohorts)
         for one in takes:
@@ -102,7 +95,7 @@ class SlotView(View[F]):
             numbers[one.position] += gone - one.taken
             before[one.end_s] = before.get(one.end_s, 0) + one.taken
             cohorts[one.position] = tuple(sorted(before.items()))
-        return SlotView(self.layout, tuple(numbers), self.seen_ms, self.pace, cohorts, self.expires_s)
+        return MixedView(self.layout, tuple(numbers), self.seen_ms, self.pace, cohorts, self.expires_s)
 
 
 def cohort_end_s(limit: Limit, at_ms: int) -> int:
@@ -126,7 +119,7 @@ def in_use(cohorts: Cohorts, at_ms: int) -> int:
     return sum(milli for end_s, milli in cohorts if end_s * 1000 > at_ms)
 
 
-def take_slots(view: SlotView[Any], amounts: Amounts, now: TimeBounds) -> tuple[Amounts, list[SlotTake]] | None:
+def take_slots(view: MixedView[Any], amounts: Amounts, now: TimeBounds) -> tuple[Amounts, list[SlotTake]] | None:
     """Return the other amounts of a request, and how its slots are taken; None if too few are free."""
     rest: list[tuple[int, int]] = []
     takes: list[SlotTake] = []
@@ -138,10 +131,11 @@ def take_slots(view: SlotView[Any], amounts: Amounts, now: TimeBounds) -> tuple[
             continue
         over = expired(cohorts, now[0])
         returned = sum([milli for _, milli in over]) if over else 0
-        if taken > view.numbers[position] + returned:
+        limit = shares[position].limit
+        if limit.enforce and taken > view.numbers[position] + returned:
             return None
-        end_s = cohort_end_s(shares[position].limit, now[1])
-        takes.append(SlotTake(position, taken, taken - returned, returned - taken, end_s, over))
+        low = taken - returned if limit.enforce else None
+        takes.append(SlotTake(position, taken, low, returned - taken, cohort_end_s(limit, now[1]), over))
     return rest, takes
 
 
@@ -219,7 +213,7 @@ def renewed_together(renewals: Sequence[SlotRenewal]) -> tuple[SlotRenewal, ...]
     return tuple([SlotRenewal(*key, later_s, milli) for key, (later_s, milli) in sums.items()])
 
 
-def releases_fit(view: SlotView[Any], releases: Sequence[SlotRelease]) -> bool:
+def releases_fit(view: MixedView[Any], releases: Sequence[SlotRelease]) -> bool:
     """Return whether a shard has all cohorts that a settlement releases, with at least as many slots."""
     for name, end_s, milli in releases:
         position = view.layout.position(name)
@@ -235,7 +229,7 @@ def released_across(views: Mapping[int, View[Any]], releases: Sequence[SlotRelea
         left = milli
         for shard, view in views.items():
             position = view.layout.position(name)
-            if not isinstance(view, SlotView) or position is None:
+            if not isinstance(view, MixedView) or position is None:
                 continue
             part = min(left, dict(view.cohorts.get(position, ())).get(end_s, 0))
             if part > 0:
@@ -246,7 +240,7 @@ def released_across(views: Mapping[int, View[Any]], releases: Sequence[SlotRelea
 
 def item_expiry_s(view: View[Any], expires_s: int | None) -> int | None:
     """Return when an item with slots may expire: never earlier than another client has stored."""
-    if expires_s is None or not isinstance(view, SlotView):
+    if expires_s is None or not isinstance(view, MixedView):
         return expires_s
     # Rounded up to a minute, so that takes of the same minute store the same time.
     expires_s = -(-expires_s // 60) * 60
@@ -254,22 +248,12 @@ def item_expiry_s(view: View[Any], expires_s: int | None) -> int | None:
 
 
 @dataclass(slots=True)
-class SlotLevel:
+class SlotLevel(OfShare):
     """The free slots of one limit, on one shard, as the next request would find them."""
 
     share: LimitShare
     balance_milli: int
     cohorts: Cohorts
-
-    @property
-    def name(self) -> str:
-        """The limit's name."""
-        return self.share.name
-
-    @property
-    def limit(self) -> Limit:
-        """The limit, undivided."""
-        return self.share.limit
 
     @property
     def is_exact(self) -> bool:
@@ -279,6 +263,10 @@ class SlotLevel:
     def in_use_milli(self, now: TimeBounds) -> int | None:
         """Return the slots that are in use now."""
         return in_use(self.cohorts, now[0])
+
+    def resets_s(self, now: TimeBounds) -> int | None:
+        """Return None: slots are returned one by one."""
+        return None
 
     def available_milli(self, now: TimeBounds) -> int:
         """Return the free slots."""

@@ -7,11 +7,12 @@ share of the capacity.
 
 from typing import Any
 
+from zae_limiter.core.add_or_set import Add, Part, Reset
 from zae_limiter.core.bucket import Baseline, LimitShare, TimeBounds
-from zae_limiter.core.bucket_changes import Add, Part, Reset
 from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.sharding import MOST_SHARDS
-from zae_limiter.core.slots import Cohorts, SlotView, expired
+from zae_limiter.core.slots import Cohorts, MixedView, expired
+from zae_limiter.core.tracked import merge_quota, proven, split_quota
 from zae_limiter.core.view import View
 
 
@@ -50,7 +51,7 @@ class Merging:
 
 
 def split(view: View[Any], now: TimeBounds) -> Splitting | None:
-    """Return the split of a shard, None if the bucket has the maximum number of shards."""
+    """Return the split of a shard, None if the bucket has the maximum number of shards, or a saturated quota."""
     layout = view.layout
     shard, count = layout.shard, layout.shard_count * 2
     if count > MOST_SHARDS:
@@ -59,8 +60,15 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
     at_ms = now[0]
     for position, baseline in enumerate(layout.baselines):
         balance = view.numbers[position]
-        if isinstance(view, SlotView) and position in view.cohorts:
+        if isinstance(view, MixedView) and position in view.cohorts:
             _split_slots(view, position, result)
+            continue
+        if position in layout.shared.quotas:
+            quota = split_quota(view, position, LimitShare.of(baseline.limit, result.new_shard, count), at_ms)
+            if quota is None:
+                return None
+            result.new_balances.append(quota[0])
+            result.parts.append(quota[1])
             continue
         earned = baseline.earned(at_ms)
         level = baseline.level(balance, at_ms)
@@ -85,7 +93,7 @@ def split(view: View[Any], now: TimeBounds) -> Splitting | None:
     return result
 
 
-def _split_slots(view: SlotView[Any], position: int, result: Splitting) -> None:
+def _split_slots(view: MixedView[Any], position: int, result: Splitting) -> None:
     """Move half of the free slots, and as many slots in use as the new shard's share needs beside them.
 
     Hazard: once the capacity was lowered, the free slots of the old shard may be negative. A new shard with only free
@@ -113,7 +121,7 @@ def _split_slots(view: SlotView[Any], position: int, result: Splitting) -> None:
     result.cohorts[position] = tuple(sorted(cohorts))
 
 
-def _merge_slots(leaving: SlotView[Any], position: int, start_ms: int, result: Merging) -> None:
+def _merge_slots(leaving: MixedView[Any], position: int, start_ms: int, result: Merging) -> None:
     """Add the free slots of the shard that is deleted, and its slots in use, to the shard that stays."""
     free, cohorts = leaving.numbers[position], leaving.cohorts[position]
     over = expired(cohorts, start_ms)
@@ -124,7 +132,10 @@ def _merge_slots(leaving: SlotView[Any], position: int, start_ms: int, result: M
 
 
 def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | None:
-    """Return the merge of two shards, None if they are not the halves of one shard or have different limits."""
+    """Return the merge of two shards, None if they are not the halves of one shard or have different limits.
+
+    None as well if a quota would be saturated.
+    """
     one, other = staying.layout, leaving.layout
     if not _are_halves(staying, leaving):
         return None
@@ -133,8 +144,15 @@ def merge(staying: View[Any], leaving: View[Any], now: TimeBounds) -> Merging | 
     highest = [max(pair) for pair in zip(one.highest, other.highest, strict=True)]
     result = Merging(one.shard_count // 2, start_ms, fill_time_ms, highest, [], [])
     for position, (stays, goes) in enumerate(zip(one.baselines, other.baselines, strict=True)):
-        if isinstance(leaving, SlotView) and position in leaving.cohorts:
+        if isinstance(leaving, MixedView) and position in leaving.cohorts:
             _merge_slots(leaving, position, now[0], result)
+            continue
+        if position in one.shared.quotas:
+            quota = merge_quota(staying, leaving, position, proven((staying, leaving), now)[0])
+            if quota is None:
+                return None
+            result.parts.append(quota[0])
+            result.leaving.append(quota[1])
             continue
         brought = goes.level(leaving.numbers[position], start_ms)
         seen = leaving.numbers[position]

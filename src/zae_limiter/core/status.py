@@ -52,6 +52,11 @@ class LimitStatus:
     resets_at: int | None = None
 
     @property
+    def rejects(self) -> bool:
+        """Whether the limit rejects the request: it is exceeded, and not soft."""
+        return self.exceeded and self.limit.enforce
+
+    @property
     def deficit(self) -> int:
         """The number of missing tokens, 0 if there were enough."""
         return max(0, self.requested - self.available)
@@ -129,9 +134,17 @@ class BucketState:
     @property
     def limit(self) -> Limit:
         """The limit in force."""
-        refill = self.refill_amount_milli // 1000, self.refill_period_ms // 1000
-        options = self.schedule, self.unit, self.enforce, self.warn_at
-        return Limit(self.limit_name, self.capacity, *refill, self.hold_seconds, *options)
+        return Limit(
+            self.limit_name,
+            self.capacity,
+            self.refill_amount_milli // 1000,
+            self.refill_period_ms // 1000,
+            self.hold_seconds,
+            self.schedule,
+            self.unit,
+            self.enforce,
+            self.warn_at,
+        )
 
     def in_use(self, now_ms: int) -> int:
         """Return how many slots are in use at a time, in milliseconds since the epoch."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from zae_limiter.core.acquire import Progress, Take, next_step
-from zae_limiter.core.add_or_set import Bounds
+from zae_limiter.core.add_or_set import Bounds, Part
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.bucket_changes import Part, Settlement, settle
+from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
@@ -50,8 +50,8 @@ def take_and_settle(
     """
     layout = view.layout
     fits = layout.shard_count == 1 and settlement.credits_reach(layout.birth) and layout.has_all(settlement.names)
-    # Slots are returned immediately, so a settlement that waits has none.
-    if not fits or layout.shared.slots or not layout.follows(terms):
+    # Slots are returned immediately, so a settlement that waits has none. Limits of other kinds are settled apart.
+    if not fits or settlement.is_bound or layout.shared.is_mixed or not layout.follows(terms):
         return None
     due = settlement.due(layout.birth)
     debits = {layout.shared.positions[name]: milli for name, milli in due.debits}

@@ -12,18 +12,21 @@ been full before a take would have overflowed. What would have overflowed is not
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.acquire import Take, TakeWithSlots
-from zae_limiter.core.add_or_set import Bounds
+from zae_limiter.core.acquire import MixedTake, Take
+from zae_limiter.core.add_or_set import Bounds, Effort
 from zae_limiter.core.bucket import TimeBounds, grid
 from zae_limiter.core.bucket_changes import expiry_s, solvency
 from zae_limiter.core.lazy_dataclass import dataclass, replace
-from zae_limiter.core.slots import SlotTake, SlotView, item_expiry_s, take_slots
+from zae_limiter.core.slots import MixedView, item_expiry_s
+from zae_limiter.core.tracked import take_mixed
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
 
 _SURE_MS = 20
 """Bounds that are at most this many milliseconds apart withhold too little to be worth returning."""
 
 _TOKEN = 1_000
+
+_SURE = Effort(sure=True)
 
 _DRIFT = 5_000
 """The server's clock gains at most one part in this many on a local clock (200 ppm)."""
@@ -132,18 +135,33 @@ def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts:
     layout, now = view.layout, known.now
     if not creation.earliest_ms <= known.created_ms < layout.start_ms:
         return None
-    slots: list[SlotTake] = []
-    if isinstance(view, SlotView):
-        taken_slots = take_slots(view, amounts, now)
-        if taken_slots is None:
-            return None
-        amounts, slots = taken_slots
+    parts = take_mixed(view, amounts, now, _SURE)
+    if parts is None:
+        return None
     returned = creation.withheld(view, known)
+    bounds = _bounds(view, dict(parts.rest), returned, now)
+    if bounds is None or not any(returned):
+        return None
+    floors = solvency(view, bounds, now) if terms.ttl_multiplier else None
+    used_ms = max(now[1], layout.start_ms)
+    expires_s = None if floors is None else expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
+    if isinstance(view, MixedView):
+        return TopUp(
+            MixedTake(bounds, item_expiry_s(view, expires_s), floors or (), parts.slots, parts.tracked), returned
+        )
+    return TopUp(Take(bounds, expires_s, floors or ()), returned)
+
+
+def _bounds(view: View[Any], taken: dict[int, int], returned: list[int], now: TimeBounds) -> list[Bounds] | None:
+    """Return how enforced rate limits are taken from and get back what is ``returned``; None if they have too little.
+
+    What does not fit is taken off ``returned``. Limits of other kinds get nothing back.
+    """
+    layout = view.layout
     bounds: list[Bounds] = []
-    taken = dict(amounts)
     for position, baseline in enumerate(layout.baselines):
         balance = view.numbers[position]
-        if position in layout.shared.slots:
+        if position in layout.shared.slots or position in layout.shared.tracked:
             returned[position] = 0
             continue
         early, late = baseline.earned(now[0]), baseline.earned(now[1])
@@ -157,11 +175,4 @@ def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts:
         if wanted > balance + gain + early:
             return None
         bounds.append((position, wanted, wanted - early - gain, ceiling - gain, None))
-    if not any(returned):
-        return None
-    floors = solvency(view, bounds, now) if terms.ttl_multiplier else None
-    used_ms = max(now[1], layout.start_ms)
-    expires_s = None if floors is None else expiry_s(used_ms, layout.fill_time_ms, terms.ttl_multiplier)
-    if isinstance(view, SlotView):
-        return TopUp(TakeWithSlots(bounds, item_expiry_s(view, expires_s), floors or (), slots), returned)
-    return TopUp(Take(bounds, expires_s, floors or ()), returned)
+    return bounds

@@ -16,7 +16,9 @@ from zae_limiter.core.version_errors import IncompatibleSchemaError, UnknownKind
 SCHEMA_VERSION = "2.0.0"
 """The schema that this package reads and writes. Another major number means another layout of items."""
 
-KINDS = frozenset({"all_resources", "blocks", "bypass", "cascade_resources", "inherit", "levels", "slots"})
+KINDS = frozenset(
+    {"all_resources", "blocks", "bypass", "cascade_resources", "inherit", "levels", "quotas", "slots", "soft"}
+)
 """The kinds of stored items that this package knows, beyond those that its schema has always had.
 
 Older code would misread an item of a later kind. So the version record names the kinds that a table

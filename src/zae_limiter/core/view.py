@@ -106,8 +106,8 @@ class LimitLayout:
     ``shares`` are the limits in force, sorted by name, then the dormant ones, which are no longer
     in force. ``positions`` are the positions in ``shares``, by name. ``highest`` is the largest
     capacity each limit ever had, over all shards, in millitokens. ``slots`` are the positions of
-    limits of concurrent use, and ``quotas`` those of quotas. ``is_mixed`` is True if there are limits
-    other than enforced rate limits.
+    limits of concurrent use, ``quotas`` those of quotas, and ``tracked`` those of quotas and soft rate
+    limits. ``is_mixed`` is True if there are limits other than enforced rate limits.
     """
 
     shares: tuple[LimitShare, ...]
@@ -121,6 +121,7 @@ class LimitLayout:
     highest: tuple[int, ...]
     slots: tuple[int, ...]
     quotas: tuple[int, ...]
+    tracked: tuple[int, ...]
     is_mixed: bool
 
     def agrees(self, terms: EffectiveLimits) -> bool:

@@ -8,6 +8,8 @@ digits of their end.
 from functools import lru_cache
 from typing import NamedTuple
 
+from zae_limiter.core.limit import Limit
+
 PK = "PK"
 SK = "SK"
 ENTITY_ID = "entity_id"
@@ -95,6 +97,11 @@ class LimitAttribute(NamedTuple):
 def bucket_attribute(limit_name: str, field: str) -> str:
     """Return the name of a bucket attribute of one limit."""
     return f"{_BUCKET_PREFIX}{limit_name}_{field}"
+
+
+def balance_attribute(limit: Limit) -> str:
+    """Return the name of the attribute with the balance of a limit."""
+    return bucket_attribute(limit.name, QUOTA_BALANCE if limit.is_quota else TOKENS)
 
 
 def parse_bucket_attribute(name: str) -> LimitAttribute | None:

@@ -6,14 +6,17 @@
 from collections.abc import Iterable, Sequence
 
 from zae_limiter.core.bucket import LimitShare
+from zae_limiter.core.calendar import period_at
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.levels import limit_levels
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.shard_totals import ShardHolding, available, fold
 from zae_limiter.core.sharding import MOST_SHARDS
-from zae_limiter.core.slots import Cohorts, SlotView
+from zae_limiter.core.slots import Cohorts, MixedView
 from zae_limiter.core.status import BucketState
+from zae_limiter.core.tracked import proven
 from zae_limiter.core.view import NO_LIMITS, Amounts, BucketLayout, EffectiveLimits, Pace, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
 from zae_limiter.schema.bucket_layout import ItemLayout, cohort_names, limit_layout_of, owner_of
@@ -86,8 +89,8 @@ class StoredLayout(BucketLayout):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotLayout(StoredLayout):
-    """The layout of a bucket with limits of concurrent use. ``known`` are the limits that it was seen to follow.
+class MixedLayout(StoredLayout):
+    """The layout of a bucket with limits of several kinds. ``known`` are the limits that it was seen to follow.
 
     Its ``terms`` are never those of a request, so that ``next_step`` takes another path, which costs other buckets
     nothing.
@@ -113,7 +116,7 @@ def bucket_key(namespace_id: str, entity_id: str, resource: str, shard: int = 0)
 def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: int) -> BucketView:
     """Return the view after this client's own take; the layout is the one that the take required.
 
-    The bucket has no limits of concurrent use.
+    The bucket has only enforced rate limits.
     """
     try:
         numbers = before.layout.shared.read_numbers(item)
@@ -128,15 +131,15 @@ def view_after_take(before: BucketView, item: Item, amounts: Amounts, now_ms: in
 def view_after_write(before: BucketView, item: Item, own: Amounts, now_ms: int) -> BucketView:
     """Return the view after this client's own write to a bucket of any kind, which has kept its layout."""
     layout = before.layout
-    if not layout.shared.slots:
+    if not layout.shared.is_mixed:
         return view_after_take(before, item, own, now_ms)
     try:
         numbers = layout.shared.read_numbers(item)
     except KeyError as missing:
         raise CorruptItemError(fields.location(item), f"it is not a complete bucket: {missing} is missing") from None
     if before.pace is None and numbers[-1] == before.numbers[-1] + 1:
-        return _slot_view(item, layout, numbers, now_ms, None)
-    return _slot_view(item, layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
+        return _mixed_view(item, layout, numbers, now_ms, None)
+    return _mixed_view(item, layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
 
 
 def view_of(
@@ -149,7 +152,7 @@ def view_of(
     Raises:
         CorruptItemError: The item is not a bucket, or is damaged.
     """
-    same = before is not None and (before.layout.terms is (terms or NO_LIMITS) or before.layout.shared.slots)
+    same = before is not None and (before.layout.terms is (terms or NO_LIMITS) or before.layout.shared.is_mixed)
     if before is not None and same and before.layout.describes(item):
         numbers = _numbers(before.layout, item)
         return _view(item, before.layout, numbers, now_ms, pace_after(before, numbers, own, now_ms))
@@ -160,17 +163,17 @@ def view_of(
 
 
 def _view(item: Item, layout: StoredLayout, numbers: tuple[int, ...], now_ms: int, pace: Pace | None) -> BucketView:
-    if layout.shared.slots:
-        return _slot_view(item, layout, numbers, now_ms, pace)
+    if layout.shared.is_mixed:
+        return _mixed_view(item, layout, numbers, now_ms, pace)
     return View(layout, numbers, now_ms, pace)
 
 
-def _slot_view(
+def _mixed_view(
     item: Item, layout: StoredLayout, numbers: tuple[int, ...], now_ms: int, pace: Pace | None
 ) -> BucketView:
-    """Return the view of a bucket with limits of concurrent use."""
+    """Return the view of a bucket with limits of several kinds."""
     expires_s = fields.optional_number(item, attributes.TTL)
-    return SlotView(layout, numbers, now_ms, pace, cohorts_of(item, layout.shared), expires_s)
+    return MixedView(layout, numbers, now_ms, pace, cohorts_of(item, layout.shared), expires_s)
 
 
 def cohorts_of(item: Item, shared: ItemLayout) -> dict[int, Cohorts]:
@@ -234,11 +237,11 @@ def _parse(item: Item, terms: EffectiveLimits) -> StoredLayout:
         generation=fields.number(item, attributes.GENERATION),
         guard=_guard(item),
     )
-    return _with_slots(layout, known) if shared.slots else layout
+    return _mixed_layout(layout, known) if shared.is_mixed else layout
 
 
-def _with_slots(layout: StoredLayout, known: EffectiveLimits) -> SlotLayout:
-    return SlotLayout(
+def _mixed_layout(layout: StoredLayout, known: EffectiveLimits) -> MixedLayout:
+    return MixedLayout(
         NO_LIMITS,
         layout.birth,
         layout.shared,
@@ -269,8 +272,10 @@ def counts_of(shards: Iterable[Item]) -> dict[int, int]:
     return counts
 
 
-def states_of(shards: Sequence[Item]) -> list[BucketState]:
+def states_of(shards: Sequence[Item], now_ms: int) -> list[BucketState]:
     """Return the limits in force of one bucket, summed over all its shards, as users see them.
+
+    ``now_ms`` decides in which period a quota is.
 
     Raises:
         CorruptItemError: A shard is not a bucket, or is damaged.
@@ -281,6 +286,9 @@ def states_of(shards: Sequence[Item]) -> list[BucketState]:
     for limit in _newest(layouts).limits:
         if limit.hold_seconds:
             states.append(_slot_state(owner, limit, _views_of(shards, layouts)))
+            continue
+        if limit.schedule is not None:
+            states.append(_quota_state(owner, limit, _views_of(shards, layouts), now_ms))
             continue
         folded = fold(_holdings(shards, layouts, limit))
         states.append(
@@ -294,6 +302,9 @@ def states_of(shards: Sequence[Item]) -> list[BucketState]:
                 refill_amount_milli=limit.refill_amount_milli,
                 refill_period_ms=limit.refill_period_ms,
                 total_consumed_milli=folded.total_milli,
+                unit=limit.unit,
+                enforce=limit.enforce,
+                warn_at=limit.warn_at,
             )
         )
     return states
@@ -312,6 +323,9 @@ def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[i
             # Slots whose end has passed are free.
             ended = sum(milli for end_s, milli in state.cohorts if end_s * 1000 <= now_ms)
             return limit.capacity_milli, state.tokens_milli + ended
+        if limit.name == limit_name and limit.is_quota:
+            quota = _quota_state(owner_of(shards[0]), limit, _views_of(shards, layouts), now_ms)
+            return limit.capacity_milli, quota.tokens_milli
         if limit.name == limit_name:
             return limit.capacity_milli, available(_holdings(shards, layouts, limit), now_ms)
     return None
@@ -326,7 +340,7 @@ def _slot_state(owner: keys.BucketKey, limit: Limit, views: Sequence[BucketView]
     free, total, cohorts = 0, 0, dict[int, int]()
     for view in views:
         position = view.layout.position(limit.name)
-        if isinstance(view, SlotView) and position is not None and position in view.cohorts:
+        if isinstance(view, MixedView) and position is not None and position in view.cohorts:
             free += view.numbers[position]
             total += view.total(position)
             for end_s, milli in view.cohorts[position]:
@@ -345,6 +359,34 @@ def _slot_state(owner: keys.BucketKey, limit: Limit, views: Sequence[BucketView]
         total_consumed_milli=total,
         hold_seconds=limit.hold_seconds,
         cohorts=tuple(sorted(one for one in cohorts.items() if one[1])),
+        unit=limit.unit,
+        enforce=limit.enforce,
+        warn_at=limit.warn_at,
+    )
+
+
+def _quota_state(owner: keys.BucketKey, limit: Limit, views: Sequence[BucketView], now_ms: int) -> BucketState:
+    """Return a quota, summed over all shards, in the period of ``now_ms`` or the later one that a shard is in."""
+    now = proven(views, (now_ms, now_ms))
+    terms = EffectiveLimits((limit,), -1, "", 0, {limit.name: 0})
+    levels = [limit_levels(view, terms, now)[0] for view in views]
+    positions = [(view, view.layout.position(limit.name)) for view in views]
+    assert limit.schedule is not None, "a quota has a schedule"
+    return BucketState(
+        entity_id=owner.entity_id,
+        resource=owner.resource,
+        limit_name=limit.name,
+        tokens_milli=sum(level.available_milli(now) for level in levels),
+        last_refill_ms=period_at(limit.schedule, now[0] // 1000)[0] * 1000,
+        capacity_milli=limit.capacity_milli,
+        refill_amount_milli=0,
+        refill_period_ms=0,
+        total_consumed_milli=sum(view.total(position) for view, position in positions if position is not None),
+        schedule=limit.schedule,
+        unit=limit.unit,
+        enforce=limit.enforce,
+        warn_at=limit.warn_at,
+        resets_at=max(level.resets_s(now) or 0 for level in levels),
     )
 
 

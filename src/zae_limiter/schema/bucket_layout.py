@@ -15,9 +15,10 @@ from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.sharding import MOST_SHARDS
+from zae_limiter.core.tracked import is_tracked
 from zae_limiter.core.view import LimitLayout
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.limit_options import NO_OPTIONS, LimitOptions, options_of
+from zae_limiter.schema.limit_options import NO_OPTIONS, StoredOptions, options_of
 
 _SHARED = 1024
 """The number of layouts that are cached; a bucket with another layout gets its own object."""
@@ -62,7 +63,7 @@ class _Described(NamedTuple):
     highest: int | None = None
     hold: int = 0
     schedule: str | None = None
-    options: LimitOptions = NO_OPTIONS
+    options: StoredOptions = NO_OPTIONS
 
     def limit(self, name: str) -> Limit:
         """Return the limit.
@@ -214,16 +215,18 @@ def _names_of(name: str, found: set[str]) -> _LimitNames:
     is_quota = attributes.QUOTA_BALANCE in found
     if is_quota and attributes.TOKENS in found:
         raise ValueError(f"limit {name} has two balances")
-    described_by = (
-        attributes.QUOTA_BALANCE if is_quota else attributes.TOKENS,
-        attributes.QUOTA_AMOUNT if is_quota else attributes.CAPACITY,
-        attributes.REFILL_AMOUNT,
-        attributes.REFILL_PERIOD,
-        attributes.HIGHEST_CAPACITY,
-        attributes.HOLD,
+    attribute = partial(attributes.bucket_attribute, name)
+    return _LimitNames(
+        limit_name=name,
+        balance=attribute(attributes.QUOTA_BALANCE if is_quota else attributes.TOKENS),
+        capacity=attribute(attributes.QUOTA_AMOUNT if is_quota else attributes.CAPACITY),
+        amount=attribute(attributes.REFILL_AMOUNT),
+        period=attribute(attributes.REFILL_PERIOD),
+        highest=attribute(attributes.HIGHEST_CAPACITY),
+        hold=attribute(attributes.HOLD),
+        is_quota=is_quota,
+        has_options=not found.isdisjoint(attributes.OPTIONS),
     )
-    attribute_names = [attributes.bucket_attribute(name, field) for field in described_by]
-    return _LimitNames(name, *attribute_names, is_quota, not found.isdisjoint(attributes.OPTIONS))
 
 
 @lru_cache(_SHARED)
@@ -248,6 +251,7 @@ def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identit
         highest=tuple(highest),
         slots=tuple([position for position, limit in enumerate(limits) if limit.hold_seconds]),
         quotas=tuple([position for position, limit in enumerate(limits) if limit.is_quota]),
+        tracked=tuple([position for position, limit in enumerate(limits) if is_tracked(limit)]),
         is_mixed=not all(limit.kind == "rate" and limit.enforce for limit in limits),
         balance_names=balance_names,
         total_names=total_names,

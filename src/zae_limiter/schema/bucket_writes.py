@@ -9,18 +9,21 @@ count must also raise the generation.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.acquire import Take, TakeWithSlots
-from zae_limiter.core.bucket import Baseline
-from zae_limiter.core.bucket_changes import Add, Part, Settling, expiry_s
+from zae_limiter.core.acquire import MixedTake, Take
+from zae_limiter.core.add_or_set import Add, Part
+from zae_limiter.core.bucket import LimitShare
+from zae_limiter.core.bucket_changes import Settling, expiry_s
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
-from zae_limiter.core.slots import SlotView, cohort_end_s
+from zae_limiter.core.slots import MixedView, cohort_end_s
 from zae_limiter.core.splitting import Merging, Splitting
 from zae_limiter.core.top_up import TopUp
+from zae_limiter.core.tracked import balance_from_full
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import attributes, keys, slot_writes
 from zae_limiter.schema.bucket_item import BucketView, StoredLayout
+from zae_limiter.schema.limit_options import limit_fields, stored_options
 from zae_limiter.schema.operations import (
     AbsentOrAtMost,
     AtLeast,
@@ -77,7 +80,7 @@ def take(view: BucketView, taking: Take, nonce: int) -> Update:
         else:
             put[name] = balance
         ranges.append((name, low, high))
-    if type(taking) is TakeWithSlots:
+    if type(taking) is MixedTake:
         return slot_writes.take(view, taking, add, put, ranges)
     # Every take sets or removes the expiry. A stale expiry could delete a bucket before it is full.
     removed = _REMOVE_TTL
@@ -181,14 +184,13 @@ def create(owner: Owner, terms: EffectiveLimits, spent: dict[str, int], now_ms: 
     _put_terms(item, terms)
     item[attributes.FILL_TIME] = fill_time_ms = longest_fill_ms(terms.limits)
     for limit in terms.limits:
-        baseline = Baseline.of(limit, now_ms)
         taken = spent.get(limit.name, 0)
         _put_limit(item, limit)
-        item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] = baseline.capacity_milli - taken
+        item[attributes.balance_attribute(limit)] = balance_from_full(LimitShare.of(limit), taken, now_ms)
         item[attributes.bucket_attribute(limit.name, attributes.TOTAL_CONSUMED)] = taken
         if taken and limit.hold_seconds:
             item[attributes.cohort_attribute(limit.name, cohort_end_s(limit, now_ms))] = taken
-    owes = any(item[attributes.bucket_attribute(limit.name, attributes.TOKENS)] < 0 for limit in terms.limits)
+    owes = any(item.get(attributes.bucket_attribute(limit.name, attributes.TOKENS), 0) < 0 for limit in terms.limits)
     if terms.ttl_multiplier and not owes:
         item[attributes.TTL] = expiry_s(now_ms, fill_time_ms, terms.ttl_multiplier)
     return Put(item, (ItemAbsent(),))
@@ -209,19 +211,19 @@ def rebase(view: BucketView, rebasing: Rebasing, nonce: int) -> Update:
         when.append(_condition(layout.balance_names[part.position], part))
     for position, floor in rebasing.dropped:
         when.append(AtLeast(layout.balance_names[position], floor))
-        name = layout.shared.shares[position].name
-        remove += sorted(attributes.bucket_attribute(name, field) for field in attributes.BUCKET_FIELDS)
+        dropped = layout.shared.shares[position].limit
+        remove += sorted(attributes.bucket_attribute(dropped.name, field) for field in limit_fields(dropped))
     for position, cohorts in rebasing.freed:
         slot_writes.remove_cohorts(layout.shared.shares[position].name, cohorts, remove, when)
     for joined in rebasing.joined:
         add[attributes.cohort_attribute(joined.name, joined.end_s)] = joined.milli
     for fresh in rebasing.added:
-        tokens = attributes.bucket_attribute(fresh.baseline.name, attributes.TOKENS)
-        when.append(AttributeAbsent(tokens))
-        put[tokens] = fresh.balance
+        balance = attributes.balance_attribute(fresh.baseline.limit)
+        when.append(AttributeAbsent(balance))
+        put[balance] = fresh.balance
         add[attributes.bucket_attribute(fresh.baseline.name, attributes.TOTAL_CONSUMED)] = fresh.spent
     _rewrite_terms(layout, rebasing, put, remove)
-    if isinstance(view, SlotView) and rebasing.expires_s is not None:
+    if isinstance(view, MixedView) and rebasing.expires_s is not None:
         when.append(AbsentOrAtMost(attributes.TTL, rebasing.expires_s))
     return Update(layout.key, add, put, tuple(remove), tuple(when))
 
@@ -322,11 +324,16 @@ def _rewrite_terms(layout: StoredLayout, rebasing: Rebasing, put: dict[str, Any]
             put[highest] = rebasing.highest[limit.name]
         else:
             remove.append(highest)
+        if position is not None:
+            gone = stored_options(layout.shared.shares[position].limit).keys() - stored_options(limit).keys()
+            remove += sorted(attributes.bucket_attribute(limit.name, field) for field in gone)
     for position in rebasing.dormant:
         # A dormant limit refills up to the largest capacity it ever had, and is removed once it is
         # that full.
         name = layout.shared.shares[position].name
         put[attributes.bucket_attribute(name, attributes.DORMANT)] = True
+        if position in layout.shared.quotas:
+            continue
         put[attributes.bucket_attribute(name, attributes.CAPACITY)] = layout.highest[position]
         remove.append(attributes.bucket_attribute(name, attributes.HIGHEST_CAPACITY))
     _put_terms(put, terms)
@@ -382,6 +389,12 @@ def _put_terms(put: dict[str, Any], terms: EffectiveLimits) -> None:
 
 
 def _put_limit(put: dict[str, Any], limit: Limit) -> None:
+    for field, value in stored_options(limit).items():
+        put[attributes.bucket_attribute(limit.name, field)] = value
+    if limit.schedule is not None:
+        put[attributes.bucket_attribute(limit.name, attributes.QUOTA_AMOUNT)] = limit.capacity
+        put[attributes.bucket_attribute(limit.name, attributes.QUOTA_SCHEDULE)] = limit.schedule.text
+        return
     put[attributes.bucket_attribute(limit.name, attributes.CAPACITY)] = limit.capacity_milli
     if limit.hold_seconds:
         put[attributes.bucket_attribute(limit.name, attributes.HOLD)] = limit.hold_seconds

@@ -248,17 +248,19 @@ def _limit_of(item: Item, limit_name: str) -> Limit:
 
     options = options_of(item, name_of)
     schedule = fields.optional_text(item, name_of(attributes.QUOTA_SCHEDULE))
-    numbers: tuple[int, ...]
-    if schedule is not None:
-        numbers = number(attributes.QUOTA_AMOUNT), 0, 0
-    elif name_of(attributes.HOLD) in item:
-        numbers = number(attributes.CAPACITY), 0, 0, number(attributes.HOLD)
-    else:
-        numbers = number(attributes.CAPACITY), number(attributes.REFILL_AMOUNT), number(attributes.REFILL_PERIOD)
+    capacity = number(attributes.CAPACITY if schedule is None else attributes.QUOTA_AMOUNT)
+    amount = period = hold = 0
+    if name_of(attributes.HOLD) in item:
+        hold = number(attributes.HOLD)
+    elif schedule is None:
+        amount, period = number(attributes.REFILL_AMOUNT), number(attributes.REFILL_PERIOD)
     try:
         return Limit(
             limit_name,
-            *numbers,
+            capacity,
+            amount,
+            period,
+            hold,
             schedule=None if schedule is None else parse_schedule(schedule),
             unit=options.unit,
             enforce=not options.soft,

@@ -1,13 +1,16 @@
 """Describe the usual writes of an acquire on an embedded table, which applies them without reading their conditions."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from zae_limiter.core.acquire import Take, TakeWithSlots
+from zae_limiter.core.acquire import MixedTake, Take
+from zae_limiter.core.add_or_set import Add
 from zae_limiter.core.bucket_changes import Settling
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.slots import SlotRelease
+from zae_limiter.core.tracked import TrackedTake
 from zae_limiter.schema import attributes, bucket_writes, keys
-from zae_limiter.schema.bucket_item import BucketView
+from zae_limiter.schema.bucket_item import BucketView, StoredLayout
 from zae_limiter.schema.operations import DirectUpdate, Key
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
@@ -76,12 +79,12 @@ class BucketTake(DirectUpdate):
         return new
 
 
-class BucketTakeWithSlots(BucketTake):
-    """The write of ``take`` to a bucket with limits of concurrent use."""
+class BucketMixedTake(BucketTake):
+    """The write of ``take`` to a bucket with limits of several kinds."""
 
     __slots__ = ()
 
-    _taking: TakeWithSlots
+    _taking: MixedTake
 
     def written_names(self) -> tuple[str, ...] | None:
         """Return the names of all attributes that the take writes, None if it removes one."""
@@ -92,6 +95,8 @@ class BucketTakeWithSlots(BucketTake):
         for one in slots:
             cohort_name = attributes.cohort_attribute(shares[one.position].name, one.end_s)
             names += (layout.balance_names[one.position], layout.total_names[one.position], cohort_name)
+        for tracked in self._taking.tracked:
+            names += (layout.balance_names[tracked.part.position], layout.total_names[tracked.part.position])
         return names
 
     def applied_to(self, item: Item) -> dict[str, Any] | None:
@@ -103,18 +108,38 @@ class BucketTakeWithSlots(BucketTake):
         new = super().applied_to(item)
         if new is None:
             return None
-        for one in taking.slots:
+        return new if _applies_tracked(taking.tracked, layout, new) and self._applies_slots(new) else None
+
+    def _applies_slots(self, new: dict[str, Any]) -> bool:
+        """Change the slots of an item; False if the take may be refused, or is not the usual case."""
+        layout = self._view.layout
+        for one in self._taking.slots:
             balance_name, total_name = layout.balance_names[one.position], layout.total_names[one.position]
             cohort_name = attributes.cohort_attribute(layout.shared.shares[one.position].name, one.end_s)
-            found, total, joined = item.get(balance_name), item.get(total_name), item.get(cohort_name, 0)
+            found, total, joined = new.get(balance_name), new.get(total_name), new.get(cohort_name, 0)
             if one.expired or type(found) is not int or type(total) is not int or type(joined) is not int:
-                return None
-            if found < one.low:
-                return None
+                return False
+            if one.low is not None and found < one.low:
+                return False
             new[balance_name] = found + one.change
             new[total_name] = total + one.taken
             new[cohort_name] = joined + one.taken
-        return new
+        return True
+
+
+def _applies_tracked(takes: Sequence[TrackedTake], layout: StoredLayout, new: dict[str, Any]) -> bool:
+    """Change quotas and soft limits of an item; False if the take may be refused."""
+    for one in takes:
+        part = one.part
+        balance_name, total_name = layout.balance_names[part.position], layout.total_names[part.position]
+        found, total = new.get(balance_name), new.get(total_name)
+        if type(found) is not int or type(total) is not int:
+            return False
+        if (part.low is not None and found < part.low) or (part.high is not None and found > part.high):
+            return False
+        new[balance_name] = found + part.change if isinstance(part, Add) else part.balance
+        new[total_name] = total + part.spent
+    return True
 
 
 class SlotReturn(DirectUpdate):

@@ -1,12 +1,13 @@
-"""Describe the writes to slots: take, release and renew, and the cohorts that a split or a merge moves.
+"""Describe the writes to limits of other kinds than enforced rate limits, and to slots in particular.
 
-``bucket_writes`` calls these functions: a write of a bucket changes its rate limits and its slots together.
+``bucket_writes`` calls these functions: a write of a bucket changes its limits of all kinds together.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zae_limiter.core.acquire import TakeWithSlots
+from zae_limiter.core.acquire import MixedTake
+from zae_limiter.core.add_or_set import Add
 from zae_limiter.core.slots import Cohorts, SlotRelease, SlotRenewal
 from zae_limiter.schema import attributes
 from zae_limiter.schema.bucket_item import BucketView, StoredLayout
@@ -15,22 +16,36 @@ from zae_limiter.schema.operations import AbsentOrAtMost, AtLeast, AtMost, Condi
 
 def take(
     view: BucketView,
-    taking: TakeWithSlots,
+    taking: MixedTake,
     add: dict[str, int],
     put: dict[str, Any],
     ranges: list[tuple[str, int, int | None]],
 ) -> Update:
-    """Return the write that takes from a bucket with limits of concurrent use; the other arguments take the rest."""
+    """Return the write that takes from a bucket with limits of several kinds.
+
+    The other arguments take from its enforced rate limits.
+    """
     layout = view.layout
     removed: list[str] = []
     when: list[Condition] = [layout.guard]
+    for part, _, _ in taking.tracked:
+        balance_name = layout.balance_names[part.position]
+        add[layout.total_names[part.position]] = part.spent
+        if isinstance(part, Add):
+            add[balance_name] = part.change
+        else:
+            put[balance_name] = part.balance
+        # A soft limit that only counts has no bounds.
+        if part.low is not None:
+            ranges.append((balance_name, part.low, part.high))
     for slots in taking.slots:
         balance_name = layout.balance_names[slots.position]
         name = layout.shared.shares[slots.position].name
         add[balance_name] = slots.change
         add[layout.total_names[slots.position]] = slots.taken
         add[attributes.cohort_attribute(name, slots.end_s)] = slots.taken
-        ranges.append((balance_name, slots.low, None))
+        if slots.low is not None:
+            ranges.append((balance_name, slots.low, None))
         remove_cohorts(name, slots.expired, removed, when)
     if taking.expires_s is None:
         removed.append(attributes.TTL)

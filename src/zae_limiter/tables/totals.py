@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, keys
-from zae_limiter.schema.direct_writes import BucketTakeWithSlots
+from zae_limiter.schema.direct_writes import BucketMixedTake
 from zae_limiter.schema.operations import Change, Key, Operation, Update
 
 BUCKET = keys.sk_state()
@@ -93,7 +93,7 @@ def raised(totals: Mapping[str, int], item: Item, hour: int) -> dict[str, int]:
 def takes_slots(operation: Operation) -> bool:
     """Return whether a write adds to cohorts, so that more slots may be in use than before."""
     kind = type(operation)
-    if kind is BucketTakeWithSlots:
+    if kind is BucketMixedTake:
         return True
     # Most updates have no slots, so that a parser would be too slow here.
     return kind is Update and any("_h" in name and attributes.parse_cohort_attribute(name) for name in operation.add)  # type: ignore[union-attr] # mypy does not narrow on type()

@@ -19,17 +19,17 @@ from zae_limiter.caches.request import (
     with_slots,
 )
 from zae_limiter.caches.slot_holds import SlotHold
-from zae_limiter.core.acquire import Reject, Take, TakeWithSlots, amounts_of, claims_of_step, next_step
+from zae_limiter.core.acquire import MixedTake, Reject, Take, amounts_of, next_step, taken_by_step
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.config import BARE
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied
-from zae_limiter.core.slots import AdmittedSlots, Claim, SlotRelease
+from zae_limiter.core.slots import Claim, SlotRelease
 from zae_limiter.core.view import NO_LIMITS, Admitted
 from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_after_write
-from zae_limiter.schema.direct_writes import BucketTake, BucketTakeWithSlots, SlotReturn
+from zae_limiter.schema.direct_writes import BucketMixedTake, BucketTake, SlotReturn
 from zae_limiter.schema.operations import Update
 
 _log = logging.getLogger("zae_limiter")
@@ -153,8 +153,8 @@ class DirectClient(BucketClient):
         """
         _, _, _, _, _, memory, view, terms, amounts, step, now, _ = plan
         if type(step) is not Take or view is None:
-            if type(step) is TakeWithSlots and view is not None:
-                return await self._take_with_slots(plan, view, step)
+            if type(step) is MixedTake and view is not None:
+                return await self._take_mixed(plan, view, step)
             return await self.run(plan)
         update = BucketTake(view, step, next(self.nonces))
         outcome = await self._table.write(update)
@@ -169,15 +169,15 @@ class DirectClient(BucketClient):
         layout = view.layout
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
-    async def _take_with_slots(self, plan: Plan, view: BucketView, step: TakeWithSlots) -> Admitted | Rejected:
-        update = BucketTakeWithSlots(view, step, next(self.nonces))
+    async def _take_mixed(self, plan: Plan, view: BucketView, step: MixedTake) -> Admitted | Rejected:
+        update = BucketMixedTake(view, step, next(self.nonces))
         outcome = await self._table.write(update)
         if type(outcome) is not Applied:
             return await self._continue(plan, update, outcome)
         plan.memory.learn_taken(view_after_write(view, outcome.new, plan.amounts, plan.now[1]))
-        claims = claims_of_step(view, step)
-        birth = view.layout.birth
-        return AdmittedSlots(plan.terms, birth, claims) if claims else Admitted(plan.terms, birth)
+        taken = taken_by_step(view, step)
+        assert taken is not None, "the bucket has limits of several kinds"
+        return taken.admitted(plan.terms, view.layout.birth)
 
     async def return_slots(self, hold: SlotHold) -> bool:
         """Return all slots of a lease in one write; False if it takes more than that, and nothing was written."""

@@ -45,7 +45,7 @@ RETRY_LATER = RetryLater()
 
 TakeResult = Admitted | Rejected
 SettlementKey = tuple[BucketId, str, int | None, int | None]
-"""A bucket, the digest of own limits, the birth number, and the shard that gets slots back, None if there are none."""
+"""A bucket, the digest of own limits, the birth number, and the shard that it is bound to, None if to none."""
 
 BatchResult = TakeResult | ZAELimiterError | RetryLater
 
@@ -116,17 +116,19 @@ class BatchedClient(NetworkedClient):
                 return 0.0
             # What others take from each shard is not estimated: a request may take from any of them.
             levels = combined(list(memory.views().values()), terms, now)
-            lacks = (
+            lacking = (
                 (milli - levels[position].available_milli(now)) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
+                if limits[position].enforce
             )
-            return max([0.0, *lacks])
+            return max([0.0, *lacking])
         if not view.layout.follows(terms):
             return 0.0
         return max(
             (
                 shortfall(view, position, milli, now) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
+                if limits[position].enforce
             ),
             default=0.0,
         )
@@ -193,9 +195,10 @@ class BatchedClient(NetworkedClient):
             RateLimiterUnavailable: The table did not answer; a credit may still have been given.
         """
         # A bucket that is gone is created again by the limits of the settlement, so a caller's own limits stay apart.
-        # Credits of another birth number are for another bucket under the same name. Slots are returned to one shard.
+        # Credits of another birth number are for another bucket under the same name. What is given back of slots and
+        # quotas is bound to one shard.
         settlement = owed.settlement
-        key = (owed.bucket, owed.terms.digest, settlement.birth, settlement.shard if settlement.releases else None)
+        key = (owed.bucket, owed.terms.digest, settlement.birth, settlement.shard if settlement.is_bound else None)
         batcher = self._settlements.get(key) if self._together else None
         if batcher is None:
             batcher = SettlementBatcher(self, together=self._together)
@@ -402,7 +405,7 @@ class SettlementBatcher(WriteBatcher[Owed, bool]):
             await settler.settle(requests[0])
         else:
             whole = summed([one.settlement for one in requests])
-            if whole.names or whole.releases:
+            if whole.names or whole.is_bound:
                 until_s = min(one.until_s for one in requests)
                 await settler.settle(requests[-1]._replace(settlement=whole, until_s=until_s))
         for one in requests:
@@ -433,7 +436,9 @@ def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
 
 
 def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:
-    available = {level.name: level.available_milli(rejection.judged) // 1000 for level in rejection.levels}
+    # A soft limit rejects nothing.
+    levels = [level for level in rejection.levels if level.limit.enforce]
+    available = {level.name: level.available_milli(rejection.judged) // 1000 for level in levels}
     return admitted([request.consume for request in requests], available)
 
 

@@ -43,8 +43,8 @@ from zae_limiter.core.errors import (
     ZAELimiterError,
 )
 from zae_limiter.core.names import check_amount
-from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
+from zae_limiter.core.tracked import AdmittedMixed
 from zae_limiter.core.view import Admitted
 from zae_limiter.runtime.aio import WithGuard
 
@@ -131,7 +131,7 @@ class Lease(LeasePart, WithGuard):
         except AmountExceedsCapacityError as error:
             raise await cascade.never_admitted(self._client, [self._request(taken)], error) from None
         self._stage = ENTERED
-        if (self._others or type(self._admitted) is AdmittedSlots) and self._open_slots(self._buckets()):
+        if (self._others or type(self._admitted) is AdmittedMixed) and self._open_slots(self._buckets()):
             self._stage = WITH_SLOTS
         return self
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import zae_limiter.runtime.aio as runtime
 from zae_limiter._async.limiter import bypass, cascade
 from zae_limiter._async.limiter.lease_slots import LeaseSlots
-from zae_limiter.caches.request import NOTHING_TAKEN, AcquireRequest, Cascaded, Charge, HeldBucket, about
+from zae_limiter.caches.request import (
+    NOTHING_TAKEN,
+    AcquireRequest,
+    Cascaded,
+    Charge,
+    HeldBucket,
+    TakenChain,
+    about,
+)
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
     LeaseExpiredError,
@@ -16,6 +24,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
 from zae_limiter.core.status import OnUnavailable
+from zae_limiter.core.tracked import AdmittedMixed, with_charges
 from zae_limiter.core.view import Admitted
 
 if TYPE_CHECKING:
@@ -37,6 +46,9 @@ class LeasePart(LeaseSlots):
     def _stage_now(self) -> int:
         """Return the stage of the lease."""
         return ENTERED if self._stage == WITH_SLOTS else self._stage
+
+    def _is_settled(self) -> bool:
+        return self._stage_now() == ENDED
 
     def _enter_with_slots(self) -> None:
         """Note that the lease has slots."""
@@ -138,7 +150,17 @@ class LeasePart(LeaseSlots):
             self._put_off("release", later)
             held = self._held()
             self._hold(negative(now))
-            return self._charges_of(negative(now), held)
+            charges = self._charges_of(negative(now), held)
+            self._forget_charges(now, held)
+            return charges
+
+    def _forget_charges(self, back: dict[str, int], held: dict[str, int]) -> None:
+        """Forget what quotas and soft limits were charged for amounts that are given back, of those that are held."""
+        if isinstance(self._admitted, AdmittedMixed) and self._admitted.charges:
+            own = HeldBucket(self._bucket, self._admitted, self._admitted.terms.positions)
+            self._admitted = own.less(back, held).admitted
+        if self._others and not isinstance(self._others, TakenChain):
+            self._others = [one.less(back, held) for one in self._others]
 
     def _keep(self, amounts: dict[str, int], taken: list[HeldBucket]) -> bool:
         """Hold what was taken; False if the lease has ended meanwhile."""
@@ -267,7 +289,8 @@ def _merged(
     # A limit that was only counted once is never credited, because it is not known how much was charged.
     counted = [each.counted for each in (before, after) if each is not None and each.counted is not None]
     all_counted = frozenset().union(*counted) if counted else None
-    return HeldBucket(one.bucket, one.admitted, had | has, all_counted, missing or None)
+    admitted = one.admitted if before is None or after is None else with_charges(one.admitted, after.admitted)
+    return HeldBucket(one.bucket, admitted, had | has, all_counted, missing or None)
 
 
 def negative(amounts: dict[str, int]) -> dict[str, int]:

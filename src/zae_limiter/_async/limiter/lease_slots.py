@@ -8,7 +8,7 @@ from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.request import Charge, HeldBucket
 from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.slots import AdmittedSlots
+from zae_limiter.core.tracked import AdmittedMixed
 
 NO_SLOTS: Mapping[BucketId, SlotHold] = {}
 
@@ -30,7 +30,7 @@ class LeaseSlots(LeaseFacts):
         """Begin to renew the slots that were taken; return False if there are none."""
         slots = dict(self._slots)
         for one in taken:
-            if isinstance(one.admitted, AdmittedSlots):
+            if isinstance(one.admitted, AdmittedMixed) and one.admitted.claims:
                 hold = slots.get(one.bucket)
                 if hold is None:
                     slots[one.bucket] = self._client.slots.open(one.bucket, one.admitted, self._loss_notifier())
@@ -43,7 +43,7 @@ class LeaseSlots(LeaseFacts):
     def _open_all_slots(self) -> bool:
         """Begin to renew all slots of a lease that was just entered; return False if it has none."""
         admitted = self._admitted
-        if not self._others and type(admitted) is AdmittedSlots:
+        if not self._others and type(admitted) is AdmittedMixed and admitted.claims:
             # The usual case, without a search among several buckets.
             self._slots = {self._bucket: self._client.slots.open(self._bucket, admitted, self._loss_notifier())}
             return True

@@ -20,17 +20,17 @@ from zae_limiter.core.bucket_changes import Settling, expiry_s
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Cancelled, Committed, TransactOutcome
 from zae_limiter.core.slots import (
-    AdmittedSlots,
     Claim,
+    MixedView,
     SlotRelease,
     SlotRenewal,
-    SlotView,
     by_shard,
     item_expiry_s,
     not_ended,
     released_across,
     renewed_together,
 )
+from zae_limiter.core.tracked import AdmittedMixed
 from zae_limiter.schema import bucket_writes, slot_writes
 from zae_limiter.schema.bucket_item import BucketView, bucket_key, view_of
 from zae_limiter.schema.operations import Update
@@ -68,13 +68,13 @@ class Renewals:
         self._table = None
         self._wakes_ms = inf
 
-    def open(self, bucket: BucketId, admitted: AdmittedSlots, on_lost: Callable[[], None] | None) -> SlotHold:
+    def open(self, bucket: BucketId, admitted: AdmittedMixed, on_lost: Callable[[], None] | None) -> SlotHold:
         """Renew the slots of a lease until they are returned."""
         hold = self.holds.open(bucket, admitted, self._now()[1], on_lost)
         self._wake(hold)
         return hold
 
-    def add(self, hold: SlotHold, admitted: AdmittedSlots) -> None:
+    def add(self, hold: SlotHold, admitted: AdmittedMixed) -> None:
         """Renew slots too that a lease has taken since."""
         self.holds.add(hold, admitted)
         self._wake(hold)
@@ -141,7 +141,11 @@ class Renewals:
             return {}
         view = await self._view(group.bucket, group.shard, cached=True)
         for _ in range(_TRIES):
-            if not isinstance(view, SlotView) or view.layout.birth != group.birth or not _has_all(view, group.renewals):
+            if (
+                not isinstance(view, MixedView)
+                or view.layout.birth != group.birth
+                or not _has_all(view, group.renewals)
+            ):
                 return await self._moved_across(group)
             token = f"renew-{next(self._scope.client.nonces)}"
             outcome = await self._transact([self._write(view, group.renewals)], token, group.end_ms)
@@ -158,7 +162,7 @@ class Renewals:
     def _write(self, view: BucketView, renewals: Sequence[SlotRenewal]) -> Update:
         """Return the write of a renewal. It moves the expiry of an item that has one."""
         expires_s = None
-        if isinstance(view, SlotView) and view.expires_s is not None:
+        if isinstance(view, MixedView) and view.expires_s is not None:
             found = expiry_s(self._now()[1], view.layout.fill_time_ms, _TTL_MULTIPLIER)
             expires_s = item_expiry_s(view, found)
         return slot_writes.renew(view, renewals, expires_s, next(self._scope.client.nonces))
@@ -205,7 +209,7 @@ class Renewals:
             live = not_ended(releases, self._now()[0])
             try:
                 view = await self._view(hold.bucket, shard)
-                if live and isinstance(view, SlotView) and view.layout.birth == hold.birth:
+                if live and isinstance(view, MixedView) and view.layout.birth == hold.birth:
                     settling = Settling([], held=False, birth=hold.birth, releases=live)
                     write = bucket_writes.settle(view, settling, next(self._scope.client.nonces))
                     await self._own_table().write(write)
@@ -249,7 +253,7 @@ class Renewals:
             await table.close()
 
 
-def _has_all(view: SlotView[Any], renewals: Sequence[SlotRenewal]) -> bool:
+def _has_all(view: MixedView[Any], renewals: Sequence[SlotRenewal]) -> bool:
     """Return whether a shard has all slots that are renewed."""
     shares = view.layout.shared.shares
     found = {(shares[at].name, end_s): milli for at, some in view.cohorts.items() for end_s, milli in some}

@@ -20,15 +20,15 @@ from zae_limiter.core.acquire import (
     Reject,
     Resolve,
     Take,
-    claims_of_step,
     next_step,
+    taken_by_step,
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
 from zae_limiter.core.rebase import Rebasing, missing_birth
-from zae_limiter.core.slots import AdmittedSlots, Claim, claims_of
 from zae_limiter.core.top_up import TopUp
+from zae_limiter.core.tracked import Taken, taken_at_creation
 from zae_limiter.core.view import Admitted, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -72,8 +72,8 @@ class ShardAttempt:
         self._amounts = request.amounts(terms)
         self._progress = progress
         self.view: BucketView | None = context.buckets.remembered(*self._shard_id)
-        # The slots that the write in flight takes.
-        self.claims: tuple[Claim, ...] = ()
+        # What the write in flight takes, None if the bucket has only enforced rate limits.
+        self.sent: Taken | None = None
 
     async def run(self) -> AttemptResult:
         """Carry out one step after the other, until the request is admitted, or cannot be admitted by this shard.
@@ -92,7 +92,7 @@ class ShardAttempt:
 
     async def top_up(self, topping: TopUp, now: TimeBounds) -> AttemptResult | None:
         """Take, and top up what the creation of the bucket withheld, in one write; return None if more steps follow."""
-        self.claims = claims_of_step(self._known_view(), topping.taking)
+        self.sent = taken_by_step(self._known_view(), topping.taking)
         write = bucket_writes.top_up(self._known_view(), topping, next(self._context.nonces))
         return await self._send(write, now)
 
@@ -122,10 +122,10 @@ class ShardAttempt:
                 return Missing() if self._shard_id[1] else await self._create(now)
             case Take():
                 view = self._known_view()
-                self.claims = claims_of_step(view, step)
+                self.sent = taken_by_step(view, step)
                 return await self._send(bucket_writes.take(view, step, next(nonces)), now)
             case Rebase(rebasing=rebasing, takes=takes):
-                self.claims = self._claims_at(now) if takes else ()
+                self.sent = rebasing.taken(self._shard_id[1]) if takes else None
                 rebased = await self._send(self._rebase_update(rebasing), now)
                 return rebased if takes or isinstance(rebased, Missing | Throttled) else None
             case never:
@@ -144,7 +144,7 @@ class ShardAttempt:
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.layout.stamp)
 
     async def _create(self, asked: TimeBounds) -> AttemptResult | None:
-        self.claims = self._claims_at(asked)
+        self.sent = taken_at_creation(self.terms.limits, self._amounts, asked[1])
         result = self.learn_from(await self._buckets.create(self._creation(asked), self._until_s), asked)
         if isinstance(result, Admitted):
             self._context.top_ups.created(self._request.bucket, self._known_view(), asked)
@@ -162,8 +162,8 @@ class ShardAttempt:
                 if self._context.top_ups.pending:
                     self._context.top_ups.note(self._request.bucket, self._known_view(), self._amounts)
                 layout = self._known_view().layout
-                if self.claims:
-                    return AdmittedSlots(self.terms, layout.birth, self.claims)
+                if self.sent is not None:
+                    return self.sent.admitted(self.terms, layout.birth)
                 return layout.admitted_by(self.terms)
             case Refused(old=old):
                 guessed = self.view is not None and self.view.layout.describes(old)
@@ -191,10 +191,6 @@ class ShardAttempt:
         spent = {terms.limits[position].name: taken for position, taken in self._amounts}
         owner = self._buckets.owner(self._request.bucket)
         return bucket_writes.create(owner, terms, spent, now[1], self._buckets.signature())
-
-    def _claims_at(self, now: TimeBounds) -> tuple[Claim, ...]:
-        """Return the slots that the request takes by a write that creates or moves the bucket."""
-        return claims_of(self._shard_id[1], self.terms.limits, self._amounts, now[1])
 
     def _known_view(self) -> BucketView:
         assert self.view is not None, "a shard is written to only once it was seen"

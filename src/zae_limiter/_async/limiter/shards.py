@@ -16,9 +16,10 @@ from zae_limiter._async.store.buckets import ShardId
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.caches.buckets import Bounded, BucketId, Remembered
 from zae_limiter.caches.request import AcquireRequest, Rejected, contended
-from zae_limiter.core.acquire import Take, claims_of_step, is_fresh
+from zae_limiter.core.acquire import Take, is_fresh, taken_by_step
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.levels import lacks
 from zae_limiter.core.multi_shard import combined, share_out, take_across
 from zae_limiter.core.outcome import (
     Cancelled,
@@ -42,8 +43,8 @@ from zae_limiter.core.sharding import (
     wants_split,
     write_rate,
 )
-from zae_limiter.core.slots import AdmittedSlots
 from zae_limiter.core.splitting import split
+from zae_limiter.core.tracked import Taken, is_at_edge
 from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -153,8 +154,11 @@ class ShardClient:
         if views is None:
             return None
         now = self._table.now()
+        if any(is_at_edge(view, now) for view in views):
+            # A quota may be full by now.
+            return None
         levels = combined(views, terms, now)
-        lacking = any(levels[position].available_milli(now) < milli for position, milli in amounts if milli)
+        lacking = any(lacks(levels[position], milli, now) for position, milli in amounts)
         return Rejected(bucket, terms, None, amounts, now, now, levels) if lacking else None
 
     def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
@@ -416,8 +420,12 @@ def _admitted(terms: EffectiveLimits, charged: Sequence[tuple[BucketView, Take]]
     """Return the result of a take from several shards, with their birth number, None if none of them has one."""
     births = [view.layout.birth for view, _ in charged if view.layout.birth is not None]
     birth = births[0] if births else None
-    claims = tuple([claim for view, taking in charged for claim in claims_of_step(view, taking)])
-    return AdmittedSlots(terms, birth, claims) if claims else Admitted(terms, birth)
+    found = [taken_by_step(view, taking) for view, taking in charged]
+    taken = [one for one in found if one is not None]
+    if not taken:
+        return Admitted(terms, birth)
+    claims = tuple([claim for one in taken for claim in one.claims])
+    return Taken(claims, tuple([charge for one in taken for charge in one.charges])).admitted(terms, birth)
 
 
 def _may_fit(memory: Remembered, amounts: Amounts) -> bool:

@@ -42,7 +42,7 @@ class BucketQueries:
         states: list[BucketState] = []
         while walk.query is not None:
             for shards in await self._next_buckets(walk):
-                states += states_of(shards)
+                states += states_of(shards, self._scope.table.now()[0])
         return states
 
     def walk_resource(self, resource: str) -> Walk:

@@ -37,7 +37,7 @@ from zae_limiter.core.errors import (
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.core.slots import AdmittedSlots
+from zae_limiter.core.tracked import AdmittedMixed
 from zae_limiter.core.view import Admitted
 
 if TYPE_CHECKING:
@@ -416,7 +416,7 @@ def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None 
     if len(charges) == 1:
         # The usual case, without the search for others of the same bucket.
         held, changes, claims = charges[0]
-        if claims is None and type(held.admitted) is not AdmittedSlots:
+        if claims is None and type(held.admitted) is not AdmittedMixed:
             only = held.settlement(changes)
             return [] if only is None else [Owed(held.bucket, only, held.admitted.terms, by_s)]
         return [Owed(held.bucket, one, held.admitted.terms, by_s) for one in charges[0].settlements()]
@@ -424,7 +424,7 @@ def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None 
     for charge in charges:
         held = charge.held
         for settlement in charge.settlements():
-            key = (held.bucket, held.admitted.birth, settlement.shard if settlement.releases else None)
+            key = (held.bucket, held.admitted.birth, settlement.shard if settlement.is_bound else None)
             before = found.get(key)
             if before is not None:
                 settlement = summed([before.settlement, settlement])

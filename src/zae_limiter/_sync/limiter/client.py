@@ -34,14 +34,14 @@ from zae_limiter.caches.request import (
 )
 from zae_limiter.core.acquire import (
     LOOK,
+    MixedTake,
     NextStep,
     Progress,
     Reject,
     Take,
-    TakeWithSlots,
     amounts_of,
-    claims_of_step,
     next_step,
+    taken_by_step,
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.cascade import BucketFailed
@@ -49,8 +49,9 @@ from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Applied, Item, Throttled, WriteOutcome
 from zae_limiter.core.sharding import LOOK_APART_MS
-from zae_limiter.core.slots import AdmittedSlots
+from zae_limiter.core.slots import SlotTake
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
+from zae_limiter.core.tracked import changes_of
 from zae_limiter.core.view import Admitted, Amounts
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema import bucket_writes
@@ -259,7 +260,7 @@ class BucketClient:
 
     def note_credit(self, owed: Owed) -> None:
         """Let a request that waits for a bucket ask again, if it got tokens or slots back."""
-        if owed.settlement.credits or owed.settlement.releases:
+        if owed.settlement.credits or owed.settlement.is_bound:
             self.caches.note_change(owed.bucket)
 
     def settle_one(self, owed: Owed) -> BucketFailed | None:
@@ -300,8 +301,8 @@ class BucketClient:
         request = self.request_of(plan)
         result = self.buckets.result_of(update, outcome, update, request.until_s)
         attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
-        if isinstance(plan.step, TakeWithSlots) and plan.view is not None:
-            attempt.claims = claims_of_step(plan.view, plan.step)
+        if isinstance(plan.step, MixedTake) and plan.view is not None:
+            attempt.sent = taken_by_step(plan.view, plan.step)
         return self._run(attempt, request, attempt.learn_from(result, plan.now))
 
     def _run(
@@ -405,8 +406,9 @@ class NetworkedClient(BucketClient):
             self._top_ups.note(bucket, after, amounts)
         self.gauge(plan, after)
         layout = view.layout
-        if type(step) is TakeWithSlots and step.slots:
-            return AdmittedSlots(terms, layout.birth, claims_of_step(view, step))
+        taken = taken_by_step(view, step) if type(step) is MixedTake else None
+        if taken is not None:
+            return taken.admitted(terms, layout.birth)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def write_take(self, plan: Plan, update: Update, step: Take) -> WriteOutcome:
@@ -419,7 +421,10 @@ class NetworkedClient(BucketClient):
             (position, -taken if balance is None else balance - view.numbers[position])
             for position, taken, _, _, balance in step.bounds
         ]
-        slots = step.slots if isinstance(step, TakeWithSlots) else ()
+        slots: Sequence[SlotTake] = ()
+        if isinstance(step, MixedTake):
+            changes += changes_of(view, step.tracked)
+            slots = step.slots
         flight = Flight(view.layout, changes, until_s, slots)
         try:
             # A take whose deadline has passed for longer than a deadline is lost: its caller was interrupted. It must

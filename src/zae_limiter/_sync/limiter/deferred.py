@@ -57,10 +57,10 @@ class DeferringClient(BucketClient):
         if self._put_off.closed:
             return self.settle_all(owed)
         # Slots are returned now, with all that is settled with their bucket.
-        now = [one for one in owed if one.settlement.releases]
+        now = [one for one in owed if one.settlement.is_bound]
         if now:
             self.settle_all(now)
-            owed = [one for one in owed if not one.settlement.releases]
+            owed = [one for one in owed if not one.settlement.is_bound]
             if not owed:
                 return None
         starts = self._deferred.add(owed, self.monotonic_s(), self._within_s)

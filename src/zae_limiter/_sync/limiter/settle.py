@@ -44,8 +44,8 @@ class Settler:
         Raises:
             RateLimiterUnavailable: The table did not answer; some of it may still have been written.
         """
-        if owed.settlement.releases:
-            return self._settle_with_slots(owed)
+        if owed.settlement.is_bound:
+            return self._settle_bound(owed)
         bucket, settlement, terms, until_s = owed
         memory = self._caches.of(bucket)
         shard = 0 if memory.shards is None else self._shard_to_settle(memory, settlement)
@@ -96,8 +96,8 @@ class Settler:
         self._buckets.learn(shard_id, old, owed.terms)
         return guessed
 
-    def _settle_with_slots(self, owed: Owed) -> None:
-        """Return slots with the rest of a settlement, and settle what that has left.
+    def _settle_bound(self, owed: Owed) -> None:
+        """Settle with the shard that was charged, and settle what that has left.
 
         Raises:
             RateLimiterUnavailable: The table did not answer; some of it may still have been written.
