@@ -10,7 +10,8 @@ from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._dropping import confirm_dropped, of_entity
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import LIMIT_KEYS, describe_rate, limit_facts, limits_grid, write_limit
+from zae_limiter.cli._limit_syntax import write_limit
+from zae_limiter.cli._limit_words import LIMIT_KEYS, describe_refill, limit_facts, limits_grid, option_words
 from zae_limiter.cli._options import (
     Changing,
     changing_options,
@@ -27,6 +28,8 @@ from zae_limiter.clock import SystemClock
 from zae_limiter.core.config import ResolvedLimits
 from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.limit_text import left_text
+from zae_limiter.core.money import format_with_unit
 from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 from zae_limiter.core.status import BucketState
 
@@ -40,18 +43,19 @@ DELETING = "zae-limiter entity delete-limits user-123 --resource gpt-4 --yes"
 RESOURCES = "zae-limiter entity list-resources"
 RESOLVING = ("zae-limiter entity resolve user-123 gpt-4", "zae-limiter entity resolve user-123 --all-resources")
 BUCKETS = ("zae-limiter entity buckets user-123", "zae-limiter entity buckets user-123 --resource gpt-4 --json")
-SHAPE = json_shape("{entity_id, resource, limits: [LIMIT]}", LIMIT_KEYS)
+SHAPE = json_shape("{entity_id, resource, limits: [LIMIT]}", *LIMIT_KEYS)
 RESOLVED = json_shape(
     "{entity_id, resource, limits: [LIMIT], on_unavailable: allow, block or null,",
     " source: entity, entity_default, resource, system or null, sources: {limit: source},",
     " all_resources: [LIMIT] (those that apply in addition)}",
-    LIMIT_KEYS,
+    *LIMIT_KEYS,
 )
 DELETED = json_shape("{entity_id, resource, deleted: whether limits existed}")
 BUCKETS_SHAPE = json_shape(
     "[{entity_id, resource, limit_name, tokens_milli, last_refill_ms,",
     "  capacity_milli, refill_amount_milli, refill_period_ms, total_consumed_milli}],",
-    " and {hold_seconds, cohorts: [[end in seconds, millislots]], in_use} of slots",
+    " and {hold_seconds, cohorts: [[end in seconds, millislots]], in_use} of slots,",
+    " {schedule, resets_at} of quotas, and if set {unit, enforce: false, warn_at}",
 )
 BUCKET_COLUMNS = [
     Column("resource"),
@@ -61,6 +65,10 @@ BUCKET_COLUMNS = [
     Column("refill"),
     Column("consumed", True),
 ]
+OF_SLOTS = ("hold_seconds", "cohorts")
+OF_QUOTAS = ("schedule", "resets_at")
+OF_SOME = ("unit", "enforce", "warn_at")
+"""The fields of a bucket that only some limits have."""
 PURPOSE = "Resource of the limits. Default: all resources without their own limits."
 LEVELS = {
     "entity": "entity's own limits for this resource",
@@ -251,21 +259,27 @@ def whose(entity_id: str, resource: str) -> str:
 
 def bucket_row(state: BucketState, now_ms: int) -> Sequence[str]:
     """Return a limit of a bucket as a row; slots are those that are free and in use at ``now_ms``."""
-    tokens, consumed = state.tokens, str(state.total_consumed_milli // 1000)
+    tokens, consumed, limit = state.tokens, state.total_consumed_milli // 1000, state.limit
     if state.hold_seconds:
         tokens = calculate_available(state, now_ms)
-        refill = f"{state.in_use(now_ms)} of {state.capacity} in use, {tokens} free"
+        used = f"{left_text(limit, state.in_use(now_ms))} in use, {tokens} free"
+        refill = ", ".join([used, *option_words(limit)])
     else:
-        refill = describe_rate(state.refill_amount_milli // 1000, state.refill_period_ms // 1000)
-    return (state.resource, state.limit_name, str(tokens), str(state.capacity), refill, consumed)
+        refill = describe_refill(limit, state.resets_at)
+    amounts = [format_with_unit(amount, limit.unit) for amount in (tokens, limit.capacity, consumed)]
+    return (state.resource, state.limit_name, *amounts[:2], refill, amounts[2])
 
 
 def bucket_facts(state: BucketState, now_ms: int) -> dict[str, object]:
     """Return a limit of a bucket ready for JSON; only slots have a hold, cohorts and a number in use."""
     facts = asdict(state)
+    optional = {name: facts.pop(name) for name in (*OF_SLOTS, *OF_QUOTAS, *OF_SOME)}
     if state.hold_seconds:
-        return facts | {"in_use": state.in_use(now_ms)}
-    return {name: value for name, value in facts.items() if name not in ("hold_seconds", "cohorts")}
+        facts |= {name: optional[name] for name in OF_SLOTS} | {"in_use": state.in_use(now_ms)}
+    if state.schedule is not None:
+        facts |= {"schedule": state.schedule.text, "resets_at": state.resets_at}
+    given = {"unit": state.unit is not None, "enforce": not state.enforce, "warn_at": bool(state.warn_at)}
+    return facts | {name: optional[name] for name, is_given in given.items() if is_given}
 
 
 COMMANDS = (set_limits, get_limits, delete_limits, list_resources, resolve, buckets)

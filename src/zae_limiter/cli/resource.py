@@ -9,7 +9,7 @@ from zae_limiter.cli._dropping import confirm_dropped, of_resource
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._limit_words import LIMIT_KEYS, limit_facts, limits_grid
 from zae_limiter.cli._options import Changing, changing_options, inherit_option, json_option, limits_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
@@ -33,7 +33,7 @@ COUNTING = (
     "zae-limiter resource capacity gpt-4 tpm --parents-only --json",
     "zae-limiter resource capacity --all-resources tpm",
 )
-SHAPE = json_shape("{resource, limits: [LIMIT]}", LIMIT_KEYS)
+SHAPE = json_shape("{resource, limits: [LIMIT]}", *LIMIT_KEYS)
 COUNTED = json_shape(
     "{resource, limit_name, total_capacity, total_available, utilization_pct,",
     " entities: [{entity_id, capacity, available, utilization_pct}]}",

@@ -9,7 +9,7 @@ from zae_limiter.cli._dropping import confirm_dropped, of_system
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._limit_words import LIMIT_KEYS, limit_facts, limits_grid
 from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
 from zae_limiter.cli._output import print_grid, print_json, print_line, print_note
 from zae_limiter.cli._place import StoreChoice, store_options
@@ -23,7 +23,7 @@ SETTING = (
 )
 GETTING = "zae-limiter system get-defaults --json"
 DELETING = "zae-limiter system delete-defaults --yes"
-SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", LIMIT_KEYS)
+SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", *LIMIT_KEYS)
 
 
 @click.group(

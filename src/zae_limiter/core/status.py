@@ -73,9 +73,11 @@ class LimitStatus:
         }
         if not self.limit.enforce:
             data["enforce"] = False
+        if self.limit.unit is not None:
+            data["unit"] = self.limit.unit
         if self.resets_at is not None:
-            schedule, unit = self.limit.schedule, self.limit.unit
-            return data | {"resets_at": self.resets_at, "schedule": schedule and schedule.text, "unit": unit}
+            schedule = self.limit.schedule
+            return data | {"unit": self.limit.unit, "schedule": schedule and schedule.text, "resets_at": self.resets_at}
         if self.in_use is None:
             return data
         return data | {"hold_seconds": self.limit.hold_seconds, "in_use": self.in_use, "exact": self.exact}
