@@ -161,7 +161,8 @@ def _scaled(number: str, suffix: str, scale: int) -> tuple[int, int]:
     """Return a number as a multiple of ``1 / scale``, and what is left over."""
     whole, _, fraction = number.partition(".")
     # Computed with integers, because a float would round large numbers.
-    return divmod(int(whole + fraction) * _MULTIPLES[suffix] * scale, 10 ** len(fraction))
+    places: int = 10 ** len(fraction)
+    return divmod(int(whole + fraction) * _MULTIPLES[suffix] * scale, places)
 
 
 def write_quantity(amount: int, unit: str | None) -> str:

@@ -1,6 +1,7 @@
 """Define the commands of ``zae-limiter entity`` that show and change limits, and show buckets."""
 
 from collections.abc import Sequence
+from math import ceil
 from shlex import quote
 
 import click
@@ -31,7 +32,7 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.limit_text import left_text
 from zae_limiter.core.money import format_with_unit
 from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
-from zae_limiter.core.status import BucketState
+from zae_limiter.core.status import Balance, BucketState
 
 SETTING = (
     "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000 --inherit",
@@ -64,6 +65,20 @@ BUCKET_COLUMNS = [
     Column("capacity", True),
     Column("refill"),
     Column("consumed", True),
+]
+BALANCES = ("zae-limiter entity balances user-123", "zae-limiter entity balances user-123 --json")
+BALANCES_SHAPE = json_shape(
+    "[{entity_id, resource, limit_name, kind: rate, slots or quota, capacity,",
+    "  available, used, used_pct, unit, enforce, schedule, resets_at, full_at,",
+    "  in_use}], with times in seconds since the epoch, money in micro-units,",
+    " and null for what does not apply",
+)
+BALANCE_COLUMNS = [
+    Column("resource"),
+    Column("limit"),
+    Column("available", True),
+    Column("used", True),
+    Column("refill"),
 ]
 OF_SLOTS = ("hold_seconds", "cohorts")
 OF_QUOTAS = ("schedule", "resets_at")
@@ -217,6 +232,44 @@ def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreCho
         print_note(f"Entity {entity_id} has no {what} yet. The first acquire creates one: {take}")
 
 
+@click.command(
+    "balances",
+    short_help="Show what is left of every limit of an entity.",
+    epilog=help_of(examples(*BALANCES), BALANCES_SHAPE),
+)
+@click.argument("entity_id", metavar="ENTITY")
+@json_option
+@store_options
+def balances(entity_id: str, as_json: bool, store: StoreChoice) -> None:
+    """Show what is left now of every limit of an entity, for all resources that it has used or has limits for.
+
+    _all_ means limits across resources. _default_ means the entity's limits for all other resources,
+    which it has not used yet.
+    """
+    with opened(store) as limiter:
+        found = limiter.get_balances(entity_id)
+    if as_json:
+        print_json([one.as_dict() for one in found])
+    elif found:
+        now_s = SystemClock().now_ms() / 1000
+        print_grid(Grid(BALANCE_COLUMNS, [balance_row(one, now_s) for one in found]))
+    else:
+        store_some = calling(f"entity set-limits {quote(entity_id)} -l rpm:1000")
+        print_note(f"Entity {entity_id} has used nothing yet, and has no limits of its own. Set some: {store_some}")
+
+
+def balance_row(balance: Balance, now_s: float) -> Sequence[str]:
+    """Return what is left of a limit as a row; ``now_s`` is the time in seconds since the epoch."""
+    limit = balance.limit
+    words = [describe_refill(limit, balance.resets_at)]
+    if balance.in_use is not None:
+        words.insert(0, f"{balance.in_use} in use")
+    elif balance.resets_at is None and balance.full_at is not None:
+        words.append(f"full in {max(1, ceil(balance.full_at - now_s))} s")
+    left = left_text(limit, balance.available)
+    return (balance.resource, limit.name, left, f"{balance.used_pct:.1f} %", ", ".join(words))
+
+
 def print_limits(entity_id: str, resource: str, limits: Sequence[Limit], as_json: bool) -> None:
     """Print the limits that are stored for an entity."""
     if as_json:
@@ -282,4 +335,4 @@ def bucket_facts(state: BucketState, now_ms: int) -> dict[str, object]:
     return facts | {name: optional[name] for name, is_given in given.items() if is_given}
 
 
-COMMANDS = (set_limits, get_limits, delete_limits, list_resources, resolve, buckets)
+COMMANDS = (set_limits, get_limits, delete_limits, list_resources, resolve, buckets, balances)

@@ -97,7 +97,7 @@ def also_option(command: Command) -> Command:
         ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, str, str], ...]
     ) -> tuple[WrittenRequest, ...]:
         try:
-            return tuple(WrittenRequest(*bucket, parse_amounts(written)) for *bucket, written in values)
+            return tuple(WrittenRequest(entity, resource, parse_amounts(text)) for entity, resource, text in values)
         except ValidationError as error:
             raise click.BadParameter(f"{error.value!r}: {error.reason}", ctx, param) from error
 

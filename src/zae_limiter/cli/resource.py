@@ -17,6 +17,7 @@ from zae_limiter.cli._resource_options import resource_and_limit_arguments, reso
 from zae_limiter.cli._store import opened
 from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.money import format_share, format_with_unit
 from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.status import ResourceCapacity
 
@@ -36,7 +37,8 @@ COUNTING = (
 SHAPE = json_shape("{resource, limits: [LIMIT]}", *LIMIT_KEYS)
 COUNTED = json_shape(
     "{resource, limit_name, total_capacity, total_available, utilization_pct,",
-    " entities: [{entity_id, capacity, available, utilization_pct}]}",
+    " entities: [{entity_id, capacity, available, utilization_pct}]},",
+    " and if set {unit} of the total and of each entity",
 )
 COLUMNS = [Column("entity"), Column("capacity", True), Column("available", True), Column("used", True)]
 
@@ -176,14 +178,24 @@ def whose(resource: str) -> str:
 def capacity_facts(found: ResourceCapacity) -> dict[str, object]:
     """Return the capacity of a resource, ready for JSON."""
     entities = [{**asdict(one), "utilization_pct": round(one.utilization_pct, 2)} for one in found.entities]
-    return asdict(found) | {"utilization_pct": round(found.utilization_pct, 2), "entities": entities}
+    facts = asdict(found) | {"utilization_pct": round(found.utilization_pct, 2), "entities": entities}
+    for one in (facts, *entities):
+        if one["unit"] is None:
+            del one["unit"]
+    return facts
 
 
 def print_capacity(found: ResourceCapacity) -> None:
     """Print the capacity of a resource, by entity and in total."""
     rows = [
-        (one.entity_id, str(one.capacity), str(one.available), f"{one.utilization_pct:.1f} %") for one in found.entities
+        (
+            one.entity_id,
+            format_with_unit(one.capacity, one.unit),
+            format_with_unit(one.available, one.unit),
+            f"{one.utilization_pct:.1f} %",
+        )
+        for one in found.entities
     ]
     print_grid(Grid(COLUMNS, rows))
-    left = f"{found.total_available} of {found.total_capacity} left"
-    click.echo(f"Total: {left}, {found.utilization_pct:.1f} % in use.")
+    left = format_share(found.total_available, found.total_capacity, found.unit)
+    click.echo(f"Total: {left} left, {found.utilization_pct:.1f} % in use.")

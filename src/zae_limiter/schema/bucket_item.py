@@ -283,7 +283,7 @@ def states_of(shards: Sequence[Item], now_ms: int) -> list[BucketState]:
     layouts = [stored_layout_of(item) for item in shards]
     owner = owner_of(shards[0])
     states = []
-    for limit in _newest(layouts).limits:
+    for limit in newest_layout(layouts).limits:
         if limit.hold_seconds:
             states.append(_slot_state(owner, limit, _views_of(shards, layouts)))
             continue
@@ -310,6 +310,16 @@ def states_of(shards: Sequence[Item], now_ms: int) -> list[BucketState]:
     return states
 
 
+def unit_of(shards: Sequence[Item], limit_name: str) -> str | None:
+    """Return the unit of a limit in force, None if it has none.
+
+    Raises:
+        CorruptItemError: A shard is not a bucket, or is damaged.
+    """
+    limits = newest_layout([stored_layout_of(item) for item in shards]).limits
+    return next((limit.unit for limit in limits if limit.name == limit_name), None)
+
+
 def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[int, int] | None:
     """Return the capacity and the level of a limit in force, in millitokens, None if the bucket lacks it.
 
@@ -317,7 +327,7 @@ def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[i
         CorruptItemError: A shard is not a bucket, or is damaged.
     """
     layouts = [stored_layout_of(item) for item in shards]
-    for limit in _newest(layouts).limits:
+    for limit in newest_layout(layouts).limits:
         if limit.name == limit_name and limit.hold_seconds:
             state = _slot_state(owner_of(shards[0]), limit, _views_of(shards, layouts))
             # Slots whose end has passed are free.
@@ -390,7 +400,7 @@ def _quota_state(owner: keys.BucketKey, limit: Limit, views: Sequence[BucketView
     )
 
 
-def _newest(layouts: Sequence[StoredLayout]) -> StoredLayout:
+def newest_layout(layouts: Sequence[StoredLayout]) -> StoredLayout:
     """Return the layout with the limits in force. Shards that were not rebased yet have older limits."""
     return max(layouts, key=lambda layout: (layout.stamp, layout.start_ms))
 

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 
+from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.sharded_buckets import ShardedBuckets
+from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.status import BucketState, EntityCapacity
+from zae_limiter.core.status import Balance, BucketState, EntityCapacity
 from zae_limiter.schema import entity_item, keys
-from zae_limiter.schema.bucket_item import capacity_of, states_of
+from zae_limiter.schema.bucket_balances import balances_of, full_balances
+from zae_limiter.schema.bucket_item import capacity_of, states_of, unit_of
+from zae_limiter.schema.bucket_layout import owner_of
 from zae_limiter.schema.operations import Key, Query
 
 _AT_ONCE = 100
@@ -45,6 +49,34 @@ class BucketQueries:
                 states += states_of(shards, self._scope.table.now()[0])
         return states
 
+    def balances(self, entity_id: str) -> list[Balance]:
+        """Return what is left of the limits of an entity: of its buckets, and of its own limits without a bucket."""
+        buckets = self._buckets_of(entity_id)
+        configs = ConfigStore(self._scope)
+        records = configs.of_entity(entity_id)
+        # The bucket across resources may exist because of limits that all entities have.
+        resources = sorted({*buckets, *records, ALL_RESOURCES} - {DEFAULT_RESOURCE})
+        in_force = configs.known_all([(entity_id, resource) for resource in resources])
+        now = self._scope.table.now()
+        balances: list[Balance] = []
+        for resource, known in zip(resources, in_force, strict=True):
+            shards = buckets.get(resource, [])
+            balances += balances_of((entity_id, resource), shards, known.terms, now)
+        default = records.get(DEFAULT_RESOURCE)
+        if default is not None and not any("entity_default" in known.resolution.sources for known in in_force):
+            balances += full_balances((entity_id, DEFAULT_RESOURCE), default.limits, now)
+        return balances
+
+    def _buckets_of(self, entity_id: str) -> dict[str, list[Item]]:
+        """Return the shards of each bucket of an entity, by resource."""
+        pk = keys.gsi3_pk_entity(self._scope.namespace_id, entity_id)
+        walk = Walk(Query(pk, "GSI3", prefix=keys.GSI_BUCKET_PREFIX, limit=_AT_ONCE))
+        found: dict[str, list[Item]] = {}
+        while walk.query is not None:
+            for shards in self._next_buckets(walk):
+                found[owner_of(shards[0]).resource] = shards
+        return found
+
     def walk_resource(self, resource: str) -> Walk:
         """Begin a traversal of the buckets of a resource, in the order of their entities."""
         pk = keys.gsi2_pk_resource(self._scope.namespace_id, resource)
@@ -58,7 +90,8 @@ class BucketQueries:
         for shards in buckets:
             owner, found = keys.parse_bucket_pk(shards[0]["PK"]), capacity_of(shards, limit_name, now_ms)
             if owner is not None and found is not None:
-                entities.append(EntityCapacity(owner.entity_id, found[0] // 1000, found[1] // 1000))
+                capacity, left = (milli // 1000 for milli in found)
+                entities.append(EntityCapacity(owner.entity_id, capacity, left, unit_of(shards, limit_name)))
         return entities
 
     def without_parents(self, entities: Sequence[EntityCapacity]) -> list[EntityCapacity]:
