@@ -189,8 +189,8 @@ def _kept_slots(view: View[Any], position: int, limit: Limit, taken: int | None)
     layout = view.layout
     after = LimitShare.of(limit, layout.shard, layout.shard_count).capacity_milli
     more = after - layout.shared.shares[position].capacity_milli
-    if taken is None:
-        return Add(position, 0, more, None, None)
+    if taken is None or not limit.enforce:
+        return Add(position, taken or 0, more - (taken or 0), None, None)
     low = taken - more
     return SHORT if view.numbers[position] < low else Add(position, taken, more - taken, low, None)
 
