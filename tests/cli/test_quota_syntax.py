@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests import strategies
 from zae_limiter.cli._amount_syntax import WrittenAmount, check_currencies, parse_amount, parse_quantity, write_quantity
-from zae_limiter.cli._limit_syntax import parse_limit, write_limit
+from zae_limiter.cli._limit_syntax import FORMS, parse_limit, write_limit
 from zae_limiter.cli._limit_words import describe_refill
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import MAX_PERIOD_SECONDS, Limit
@@ -152,6 +152,13 @@ class TestQuotas:
     def test_the_refill_is_described_with_unit_schedule_and_options(self, text, words):
         """The same words are in every table of limits."""
         assert words == describe_refill(parse_limit(text))
+
+
+def test_the_examples_in_the_help_can_be_parsed():
+    """Each line has a limit in its first column."""
+    shown = [line.split()[0] for line in FORMS.partition("\n  \n")[0].splitlines()[2:]]
+
+    assert ["rate"] * 2 + ["slots"] + ["quota"] * 4 + ["rate", "quota"] == [parse_limit(text).kind for text in shown]
 
 
 class TestMoney:

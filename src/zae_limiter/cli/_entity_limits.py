@@ -11,7 +11,7 @@ from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._dropping import confirm_dropped, of_entity
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import write_limit
+from zae_limiter.cli._limit_syntax import FORMS, write_limit
 from zae_limiter.cli._limit_words import LIMIT_KEYS, describe_refill, limit_facts, limits_grid, option_words
 from zae_limiter.cli._options import (
     Changing,
@@ -38,6 +38,7 @@ SETTING = (
     "zae-limiter entity set-limits user-123 --resource gpt-4 -l rpm:1000 --inherit",
     "zae-limiter entity set-limits user-123 -l rpm:100 -l tpm:10000/min:burst=15000 --principal ops",
     "zae-limiter entity set-limits project-1 --all-resources -l rpm:2k",
+    "zae-limiter entity set-limits user-123 -l spend:20usd/month@Europe/Berlin --inherit",
 )
 GETTING = ("zae-limiter entity get-limits user-123 --resource gpt-4", "zae-limiter entity get-limits user-123 --json")
 DELETING = "zae-limiter entity delete-limits user-123 --resource gpt-4 --yes"
@@ -97,7 +98,9 @@ LEVELS_ACROSS = {
 }
 
 
-@click.command("set-limits", short_help="Set the limits of an entity.", epilog=help_of(examples(*SETTING), SHAPE))
+@click.command(
+    "set-limits", short_help="Set the limits of an entity.", epilog=help_of(examples(*SETTING), FORMS, SHAPE)
+)
 @click.argument("entity_id", metavar="ENTITY")
 @resource_option(PURPOSE, DEFAULT_RESOURCE)
 @limits_option("Limits to set; they replace those that are stored here.", required=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from zae_limiter.cli._amount_syntax import QUANTITY, Quantity, parse_quantity, write_quantity
 from zae_limiter.cli._groups import closest
+from zae_limiter.cli._help import section
 from zae_limiter.core.calendar import CalendarSchedule, schedule_of
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -18,14 +19,23 @@ SLOTS_FORM = "NAME:SLOTS/concurrent[:hold=60s]"
 """The form of a limit of concurrent use."""
 QUOTA_FORM = "NAME:AMOUNT/PERIOD@ZONE[:starts=...]"
 """The form of a quota."""
-OTHER_FORMS_HELP = (
-    f"At most so many at a time: {SLOTS_FORM}. "
-    f"A quota for each month, week, day or hour: {QUOTA_FORM}, such as spend:500usd/month@Europe/Berlin; "
-    "starts is 15T06:00 in a month, monT06:00 in a week, 06:00 in a day, 30 in an hour. "
-    "Without @ZONE, a month or week is UTC, and /day and /h are rates. "
-    "Any of them: :soft counts and never rejects, :warn=0.8,1 warns at these parts, :unit=tokens names the unit."
+FORMS = section(
+    "Limits",
+    "rpm:1000                                a rate per minute",
+    "tpm:10k/min:burst=15k                   also per s, h, d, or 90s and 5min",
+    "slots:20/concurrent:hold=60s            at most 20 at a time",
+    "spend:500usd/month@Europe/Berlin        a quota, full again each month",
+    "spend:9.99eur/month:starts=15T06:00     a month or week is UTC without @ZONE",
+    "calls:5k/week@Asia/Tokyo:starts=monT06:00",
+    "tokens:1m/day@UTC:starts=06:00          a quota, because of @ZONE;",
+    "tokens:1m/day                           a rate, because it has none",
+    "calls:500/hour@UTC:starts=30            from minute 30",
+    "",
+    f"Forms: {LIMIT_FORM}, {SLOTS_FORM},",
+    f"{QUOTA_FORM}. Each may end in :soft, to count and",
+    "never reject, :warn=0.8,1, to warn at these parts, and :unit=tokens.",
 )
-"""The forms of other limits than rates, for the help."""
+"""Every form of a limit, for the help."""
 
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1),

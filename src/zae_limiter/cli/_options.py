@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from zae_limiter.cli._amount_syntax import AMOUNT_FORM, NUMBER_HELP, WrittenAmount, parse_amount, parse_amounts
-from zae_limiter.cli._limit_syntax import LIMIT_FORM, OTHER_FORMS_HELP, parse_limit
+from zae_limiter.cli._limit_syntax import LIMIT_FORM, parse_limit
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.errors import ValidationError
@@ -71,7 +71,7 @@ def limit_arguments(command: Command) -> Command:
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:
     """Add ``-l``, which may be repeated; the command takes it as ``limits``."""
-    help_text = f"{purpose} The period is s, min (the default), h or d. {NUMBER_HELP} {OTHER_FORMS_HELP} Repeatable."
+    help_text = f"{purpose} {NUMBER_HELP} For quotas, slots and options, see Limits below. Repeatable."
     read = reading_each(parse_limit)
     return click.option(
         "--limit", "-l", "limits", callback=read, metavar=LIMIT_FORM, multiple=True, required=required, help=help_text

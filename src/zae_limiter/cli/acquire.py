@@ -11,6 +11,7 @@ import click
 from zae_limiter.cli._amount_syntax import WrittenAmount, check_currencies, gather_amounts
 from zae_limiter.cli._failures import blocked_line, exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
+from zae_limiter.cli._limit_syntax import FORMS
 from zae_limiter.cli._limit_words import facts_with_reset, left_words
 from zae_limiter.cli._options import (
     LimitOptions,
@@ -118,6 +119,7 @@ UPDATE_S = 0.2
 EXAMPLES = examples(
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
     "zae-limiter acquire nightly-job api -c rps:1 -l rps:10/s --wait 5",
+    "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c spend:0.05usd",
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 --also tool search rpm:1,tpm:200",
 )
 EXIT_CODES = section(
@@ -158,7 +160,7 @@ SHAPE = json_shape(
 )
 
 
-@click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
+@click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, FORMS, SHAPE, EXIT_CODES))
 @limit_arguments
 @consume_option
 @also_option

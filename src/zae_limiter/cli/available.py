@@ -6,6 +6,7 @@ import click
 
 from zae_limiter.cli._failures import blocked_line
 from zae_limiter.cli._help import examples, help_of, json_shape
+from zae_limiter.cli._limit_syntax import FORMS
 from zae_limiter.cli._limit_words import LIMIT_KEYS, describe_refill, facts_with_reset, resets_at
 from zae_limiter.cli._options import LimitOptions, json_option, limit_arguments
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line
@@ -36,7 +37,7 @@ SHAPE = json_shape(
 )
 
 
-@click.command(short_help="Show the tokens left of each limit.", epilog=help_of(EXAMPLES, SHAPE))
+@click.command(short_help="Show the tokens left of each limit.", epilog=help_of(EXAMPLES, FORMS, SHAPE))
 @limit_arguments
 @json_option
 @store_options

@@ -9,6 +9,7 @@ from zae_limiter.cli._dropping import confirm_dropped, of_resource
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
+from zae_limiter.cli._limit_syntax import FORMS
 from zae_limiter.cli._limit_words import LIMIT_KEYS, limit_facts, limits_grid
 from zae_limiter.cli._options import Changing, changing_options, inherit_option, json_option, limits_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
@@ -53,7 +54,9 @@ def resource() -> None:
     """
 
 
-@resource.command("set-defaults", short_help="Set the limits of a resource.", epilog=help_of(examples(*SETTING), SHAPE))
+@resource.command(
+    "set-defaults", short_help="Set the limits of a resource.", epilog=help_of(examples(*SETTING), FORMS, SHAPE)
+)
 @resource_argument
 @limits_option("Limits to set; they replace those that are stored here.", required=True)
 @inherit_option("the system defaults")
