@@ -131,10 +131,10 @@ class TestShown:
 
     def test_balances_of_an_unused_entity_say_how_to_set_limits(self, limited):
         """The command succeeds, and stdout has no result."""
-        done = limited("entity", "balances", "nobody")
+        done = limited("entity", "balances", "user-2")
 
         assert (0, "") == (done.exit_code, done.stdout)
-        assert "zae-limiter entity set-limits nobody -l rpm:1000" in done.stderr
+        assert "zae-limiter entity set-limits user-2 -l rpm:1000" in done.stderr
 
     def test_capacity_of_a_resource_has_the_unit(self, used):
         """In the rows, in the total and in JSON."""

@@ -99,8 +99,8 @@ class ReportVerbs:
     async def get_balances(self, entity_id: str) -> list[Balance]:
         """Return what is left now of every limit of an entity, sorted by resource and name.
 
-        They are the limits in force of every resource that the entity has used, of every resource for which it has
-        limits of its own, and across resources. Limits for ``_default_`` are listed under this name until a listed
+        They are the limits in force of every resource that the entity has used, or has limits of its own for, and
+        those across resources. Limits for ``_default_`` are listed under this name until a listed
         resource has them. A bucket that was last used with limits of the caller is listed with these. What entities
         above have left is not included, and blocks are ignored. Buckets are read in pages, so balances are not from
         one snapshot.
