@@ -149,6 +149,18 @@ class TestShown:
         assert "unit" not in {**plain, **plain["entities"][0]}
 
 
+def test_usage_top_shows_amounts_in_their_unit(used):
+    """JSON has plain numbers, and the unit of the limit."""
+    used("acquire", "user-2", "gpt-4", "-c", "spend:12.50usd", "-c", "rph:5")
+    shown = used("usage", "top").stdout.splitlines()
+    facts = {one["limit_name"]: one for one in json.loads(used("usage", "top", "--json").stdout)["limits"]}
+
+    assert ["user-1", "487.50", "USD"] == next(line for line in shown if "487" in line).split()[:3]
+    assert ["user-1", "1,500,000", "tokens"] == next(line for line in shown if "1,500" in line).split()[:3]
+    assert (usd("500"), "USD", "tokens") == (facts["spend"]["total"], facts["spend"]["unit"], facts["tokens"]["unit"])
+    assert "unit" not in facts["rph"]
+
+
 class TestAcquire:
     def test_acquire_shows_what_was_taken_and_left_in_the_unit(self, limited, resets):
         """A quota says when it resets."""

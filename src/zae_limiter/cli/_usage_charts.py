@@ -48,10 +48,11 @@ def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
     uses = {(one.entity_id, one.resource) for one in found.snapshots}
     if len(uses) > _MOST_USES:
         return found
-    return replace(found, limits={use: _limits_in_force(limiter, *use) for use in sorted(uses)})
+    return replace(found, limits={use: limits_in_force(limiter, *use) for use in sorted(uses)})
 
 
-def _limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+def limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+    """Return the limits of a bucket, or if it has expired, those that are stored for it."""
     states = limiter.get_buckets(entity_id, resource)
     if states:
         return [one.limit for one in states]

@@ -120,8 +120,8 @@ def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None
     across resources are left out unless you pass --resource _all_.
     """
     with opened(store) as limiter, working("Counting"):
-        found, lacking = rank(limiter, asked, top)
-        note = lacking if found else lacking or why_nothing(limiter, asked, store)
+        found = rank(limiter, asked, top)
+        note = found.note if found.rankings else found.note or why_nothing(limiter, asked, store)
     print_top(found, asked, top, as_json)
     if note is not None:
         print_note(note)
