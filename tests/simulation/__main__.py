@@ -14,8 +14,8 @@ That is at most its capacity, plus what it earns in that span, plus what wrong c
     python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
     python -m tests.simulation --slots --seeds 10000    the same with a limit of concurrent use (``slot_holders.py``)
     python -m tests.simulation --quotas --seeds 10000   with quotas and soft limits (``quota_ledger.py``)
-    python -m tests.simulation --seed 7 [--slots] [--quotas] [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]
-        [--shrink] [--trace]
+    python -m tests.simulation --seed 7 [--slots] [--quotas] [--clients 2] [--steps 100] [--without crash,late]
+        [--mutation NAME] [--shrink] [--trace]
 
 ``--seeds`` prints the progress, the faults that occurred, and every violation with the shrunk command that replays it.
 ``--seed`` runs or replays one seed. The exit code is 1 if an invariant was violated.

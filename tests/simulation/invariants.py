@@ -84,7 +84,7 @@ class Shard:
         names = sorted(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk"))
         if any(f"b_{name}_cp" not in item for name in names):
             raise Violation("limits", "a balance has no capacity:", item)
-        # Limits of concurrent use have invariants of their own, in ``slot_holders``, and soft limits in ``quota_ledger``.
+        # Slots have invariants of their own in ``slot_holders``, and soft limits in ``quota_ledger``.
         self.layouts = {
             name: StoredLimit(item, name, number)
             for name in names

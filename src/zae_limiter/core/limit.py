@@ -218,9 +218,9 @@ class Limit:
             amount: The amount of one period, such as ``usd("500")``, at most 10^15.
             every: ``"month"``, ``"week"``, ``"day"`` or ``"hour"``.
             tz: The time zone of the local times, such as ``"Europe/Berlin"``.
-            starts: When a period begins, in local time: ``(15, "06:00")`` for a month, ``("mon", "06:00")`` for a week,
-                ``"06:00"`` for a day, and a minute such as ``30`` for an hour. None is midnight of the first day, or
-                the full hour.
+            starts: When a period begins, in local time. For a month it is ``(15, "06:00")``, and for a week
+                ``("mon", "06:00")``. For a day it is ``"06:00"``, and for an hour a minute such as ``30``. None is
+                midnight of the first day, or the full hour.
             unit: The unit that amounts are shown with. Three capital letters are a currency, in micro-units.
             enforce: False for a quota that only counts.
             warn_at: The used parts of the amount at which a warning is sent.
@@ -324,8 +324,8 @@ class Limit:
     def fill_time_ms(self) -> int:
         """The milliseconds that an empty bucket takes to fill, rounded up.
 
-        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free, and for a
-        quota those of its longest period.
+        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free. For a
+        quota, they are those of its longest period.
         """
         if self.schedule is not None:
             return self.schedule.longest_s * 1000
