@@ -85,11 +85,8 @@ class Shard:
         if any(f"b_{name}_cp" not in item for name in names):
             raise Violation("limits", "a balance has no capacity:", item)
         # Slots have invariants of their own in ``slot_holders``, and soft limits in ``quota_ledger``.
-        self.layouts = {
-            name: StoredLimit(item, name, number)
-            for name in names
-            if f"b_{name}_hs" not in item and f"b_{name}_sf" not in item
-        }
+        others = [name for name in names if f"b_{name}_hs" in item or f"b_{name}_sf" in item]
+        self.layouts = {name: StoredLimit(item, name, number) for name in names if name not in others}
         self.names = [*names, *(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_qk"))]
 
 

@@ -97,6 +97,8 @@ class Limit:
         check_limit_name(self.name)
         if self.schedule is not None or self.unit is not None or self.warn_at or self.enforce is not True:
             self._check_options()
+            # A list is accepted, but a frozen value needs a tuple.
+            object.__setattr__(self, "warn_at", _thresholds(self.warn_at))
         if self.schedule is not None:
             return self._check_quota()
         check_whole_number("capacity", self.capacity, 1, MAX_AMOUNT)
@@ -131,8 +133,6 @@ class Limit:
         if unit is not None and not valid:
             reason = f'must be at most {_LONGEST_UNIT} letters, such as "USD" or "tokens"'
             raise ValidationError("unit", unit, reason)
-        # A list is accepted, but a frozen value needs a tuple.
-        object.__setattr__(self, "warn_at", _thresholds(self.warn_at))
 
     def __repr__(self) -> str:
         numbers = f"refill_amount={self.refill_amount}, refill_period_seconds={self.refill_period_seconds}"

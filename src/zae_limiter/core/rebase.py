@@ -143,7 +143,7 @@ def _added(view: View[Any], limit: Limit, spent: int, result: Rebasing, now: Tim
     if not is_tracked(limit):
         return Fresh(added, added.capacity_milli - spent, spent)
     charges = charged_at_creation([added.share], [(0, spent)], now[1])
-    result.charges += charges
+    result.charges.extend(charges)
     charged = sum(charge.milli for charge in charges)
     return Fresh(added, first_balance(added.share, charged, now[1]), spent)
 
@@ -163,7 +163,8 @@ def _kept(
         moved = rebase_quota(view, position, (limit, taken), now)
         if moved is None:
             return SHORT
-        result.charges += [EpochCharge(layout.shard, limit.name, moved.epoch, moved.charged)] if moved.charged else []
+        if moved.charged:
+            result.charges.append(EpochCharge(layout.shard, limit.name, moved.epoch, moved.charged))
         return moved.part
     highest = max(layout.highest[position], limit.capacity_milli)
     if highest > limit.capacity_milli:

@@ -11,7 +11,7 @@ balance and removes them, in the same write.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.bucket import LimitShare, TimeBounds
+from zae_limiter.core.bucket import LimitShare, OfShare, TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.view import Amounts, F, View
@@ -248,22 +248,12 @@ def item_expiry_s(view: View[Any], expires_s: int | None) -> int | None:
 
 
 @dataclass(slots=True)
-class SlotLevel:
+class SlotLevel(OfShare):
     """The free slots of one limit, on one shard, as the next request would find them."""
 
     share: LimitShare
     balance_milli: int
     cohorts: Cohorts
-
-    @property
-    def name(self) -> str:
-        """The limit's name."""
-        return self.share.name
-
-    @property
-    def limit(self) -> Limit:
-        """The limit, undivided."""
-        return self.share.limit
 
     @property
     def is_exact(self) -> bool:
