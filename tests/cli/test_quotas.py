@@ -149,6 +149,19 @@ class TestShown:
         assert "unit" not in {**plain, **plain["entities"][0]}
 
 
+def test_usage_list_and_summary_show_amounts_in_their_unit(used):
+    """Money has its decimals. JSON has plain numbers, and the units."""
+    table = used("usage", "list").stdout.splitlines()
+    printed = json.loads(used("usage", "list", "--json").stdout)
+    total = json.loads(used("usage", "summary", "--json").stdout)
+
+    assert "spend (USD)" in table[0]
+    assert "487.50" in table[1].split()
+    assert [usd("487.50")] == [one["counters"]["spend"] for one in printed["snapshots"]]
+    assert {"spend": "USD", "tokens": "tokens"} == printed["units"] == total["units"]
+    assert ["spend", "487.50", "487.50"] == rows(used("usage", "summary"))["spend"].split()
+
+
 def test_usage_top_shows_amounts_in_their_unit(used):
     """JSON has plain numbers, and the unit of the limit."""
     used("acquire", "user-2", "gpt-4", "-c", "spend:12.50usd", "-c", "rph:5")

@@ -12,10 +12,11 @@ from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_
 from zae_limiter.cli._place import Command
 from zae_limiter.cli._usage_options import LARGEST_PAGE, Asked
 from zae_limiter.cli._usage_summary import SummedUsage
-from zae_limiter.cli._usage_units import amount_words, units_of
+from zae_limiter.cli._usage_units import units_of
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage_ranking import LimitRanking, Ranked, RankedBy, UsageRanking
-from zae_limiter.visualization.wording import percent
+from zae_limiter.visualization.series import UnitsByName
+from zae_limiter.visualization.wording import percent, with_unit
 
 TOP = (
     "zae-limiter usage top --start today",
@@ -62,7 +63,7 @@ class FoundTop:
     """The rankings, the units of their limits, and a note about what is left out, None if nothing."""
 
     rankings: list[LimitRanking]
-    units: dict[str, str]
+    units: UnitsByName
     note: str | None
 
 
@@ -97,7 +98,7 @@ def print_top(found: FoundTop, asked: Asked, top: Top, as_json: bool) -> None:
         columns = [Column(top.by), Column(one.limit_name, True), Column("share", True), Column("", is_whole=True)]
         print_grid(Grid(columns, [row_of(ranked, one, unit) for ranked in one.top]))
         of_what = f"of {asked.whose} " if asked.whose else ""
-        print_note(f"Total {of_what}in {asked.window} windows: {amount_words(one.total, unit)} {one.limit_name}.")
+        print_note(f"Total {of_what}in {asked.window} windows: {with_unit(one.total, unit)} {one.limit_name}.")
 
 
 def _facts(ranking: LimitRanking, unit: str | None) -> dict[str, object]:
@@ -109,4 +110,4 @@ def row_of(ranked: Ranked, ranking: LimitRanking, unit: str | None) -> Sequence[
     """Return a name with its amount, its share, and a bar of the share."""
     share = percent(ranked.amount, ranking.total) if ranking.total > 0 else "-"
     filled = round(_BAR * min(max(ranked.share, 0.0), 1.0))
-    return (ranked.name, amount_words(ranked.amount, unit), share, _FILLED * filled + _EMPTY * (_BAR - filled))
+    return (ranked.name, with_unit(ranked.amount, unit), share, _FILLED * filled + _EMPTY * (_BAR - filled))

@@ -1,38 +1,26 @@
 """Find the units of limits whose usage is shown, because snapshots do not contain them."""
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
-from zae_limiter.cli._usage_charts import limits_in_force
-from zae_limiter.core.money import format_with_unit, is_currency
-from zae_limiter.visualization.wording import whole_number
+from zae_limiter.cli._usage_charts import ShownUsage, limits_in_force
+from zae_limiter.core.lazy_dataclass import replace
+from zae_limiter.visualization import series
+from zae_limiter.visualization.series import UnitsByName
 
 # Each costs a query.
 _MOST_USES = 50
 
 
-def units_of(limiter: SyncRateLimiter, uses: Iterable[tuple[str, str]]) -> dict[str, str]:
+def units_of(limiter: SyncRateLimiter, uses: Iterable[tuple[str, str]]) -> UnitsByName:
     """Return the units of limits by name, by the first uses: pairs of an entity and a resource.
 
     A limit has none if it has different units in several uses.
     """
-    found: dict[str, set[str | None]] = defaultdict(set)
-    for use in list(dict.fromkeys(uses))[:_MOST_USES]:
-        for limit in limits_in_force(limiter, *use):
-            found[limit.name].add(limit.unit)
-    return {name: unit for name, units in found.items() if len(units) == 1 and (unit := next(iter(units))) is not None}
+    shown = list(dict.fromkeys(uses))[:_MOST_USES]
+    return series.units_of({use: limits_in_force(limiter, *use) for use in shown})
 
 
-def amount_words(amount: int, unit: str | None) -> str:
-    """Return an amount in full, with its unit if it has one: ``1,234 tokens``, ``1,234.50 USD``.
-
-    Example:
-        >>> amount_words(1_234_500_000, "USD"), amount_words(1_234, None)
-        ('1,234.50 USD', '1,234')
-    """
-    if not is_currency(unit):
-        return f"{whole_number(amount)} {unit}" if unit else whole_number(amount)
-    whole, point, rest = format_with_unit(abs(amount), unit).partition(".")
-    digits, space, currency = whole.partition(" ")
-    return f"{'-' if amount < 0 else ''}{int(digits):,}{space}{currency}{point}{rest}"
+def with_units(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
+    """Return usage with the units of its limits."""
+    return replace(found, units=units_of(limiter, ((one.entity_id, one.resource) for one in found.snapshots)))
