@@ -244,8 +244,10 @@ class TestRead:
         """They have no holder any more."""
         item = created(TERMS, {"slots": 3})
 
-        assert [(4_000, 1_000), (4_000, 4_000)] == [capacity_of([item], "slots", NOON + gap) for gap in (0, 20_000)]
-        assert (100_000, 100_000) == capacity_of([item], "rpm", NOON)
+        assert [(4_000, 1_000, None), (4_000, 4_000, None)] == [
+            capacity_of([item], "slots", NOON + gap) for gap in (0, 20_000)
+        ]
+        assert (100_000, 100_000, None) == capacity_of([item], "rpm", NOON)
 
     def test_config_record_keeps_slots(self) -> None:
         """They have a hold instead of a refill."""

@@ -183,11 +183,11 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
         wait = f"Retry after {worst.retry_after_seconds:.3f} s."
         if not worst.exact:
             wait = f"Slots are returned at any time; those in use end within {worst.retry_after_seconds:.3f} s."
-        return (
-            f"Rate limit exceeded for entity {worst.entity_id!r}, resource {worst.resource!r}, "
-            f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{others}. "
-            f"{wait}"
-        )
+        # Imported here, because it imports limits, which import this module.
+        from zae_limiter.core.limit_text import shortage_text
+
+        where = f"entity {worst.entity_id!r}, resource {worst.resource!r}, limit {worst.limit_name!r}"
+        return f"Rate limit exceeded for {where}: {shortage_text(worst)}{others}. {wait}"
 
 
 class EntityBlockedError(RateLimitError):
