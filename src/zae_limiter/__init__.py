@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
         BackendCapabilities,
+        Balance,
         BucketState,
         CacheStats,
         EntityCapacity,
@@ -102,6 +103,7 @@ _MODULES = {
     **dict.fromkeys(
         (
             "BackendCapabilities",
+            "Balance",
             "BucketState",
             "CacheStats",
             "EntityCapacity",
@@ -154,6 +156,7 @@ __all__ = [
     "AuditAction",
     "AuditEvent",
     "BackendCapabilities",
+    "Balance",
     "BucketState",
     "CacheStats",
     "Clock",

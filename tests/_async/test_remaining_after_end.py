@@ -1,11 +1,8 @@
 """What a lease says is left, after it has ended."""
 
-import pytest
-
 from zae_limiter import Limit
 
 
-@pytest.mark.xfail(strict=True, reason="adjustments that were written are subtracted a second time")
 async def test_lease_that_has_ended_counts_its_adjustment_once(repo, limiter):
     """It is part of the cached view once it is written."""
     await repo.set_system_defaults([Limit.per_day("tpd", 1_000)])

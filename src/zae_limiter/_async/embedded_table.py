@@ -32,6 +32,8 @@ R = TypeVar("R")
 _LONGEST_WAIT_S = 0.005
 _WAITS = Pauses(0.0002, _LONGEST_WAIT_S, immediate=True)
 _WRITES_BETWEEN_UPKEEP = 256
+# Writes are quick if there are 4,000 a second.
+_QUICK_MS = _WRITES_BETWEEN_UPKEEP // 4
 _SWEEP_EVERY_MS = 60_000
 _LONGEST_UPKEEP_MS = 600_000
 # A sweep checks four items per write, so it is faster than any creation of items.
@@ -67,7 +69,8 @@ class EmbeddedTable:
         self._held_back_due_ms = 0
         self._upkeep_runs = False
         self._upkeep_lost_ms = 0
-        self._turn_hour(clock.now_ms())
+        self._kept_up_ms = now_ms = clock.now_ms()
+        self._turn_hour(now_ms)
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
@@ -256,6 +259,9 @@ class EmbeddedTable:
         if now_ms < self._hour_ends_ms - HOUR_MS:
             # The clock was set back.
             self._turn_hour(now_ms)
+        if now_ms - self._kept_up_ms < _QUICK_MS and self._table.wants_snapshots():
+            runtime.in_background(self._table.keep_snapshots)
+        self._kept_up_ms = now_ms
         sweeps = now_ms >= self._sweep_due_ms
         if now_ms >= self._upkeep_lost_ms:
             # An interrupt may have come between setting the flag and starting the upkeep. It would never run again.

@@ -17,7 +17,7 @@ from zae_limiter.core.timestamp import utc_from_ms
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.page import GENERATOR, HtmlFormatter
 from zae_limiter.visualization.plot import NARROWEST, PlotFormatter
-from zae_limiter.visualization.series import LimitsInForce
+from zae_limiter.visualization.series import LimitsInForce, UnitsByName
 from zae_limiter.visualization.wording import counted
 
 # Each costs a query.
@@ -26,16 +26,21 @@ _MOST_USES = 50
 
 @dataclass(frozen=True, slots=True)
 class ShownUsage:
-    """Snapshots, the start of the next page, None after the last, and the limits if they were read."""
+    """Snapshots, the start of the next page, None after the last, and the limits if they were read.
+
+    ``units`` are those of limits by name.
+    """
 
     snapshots: list[UsageSnapshot]
     next: Mapping[str, str] | None
     limits: LimitsInForce = field(default_factory=dict)
+    units: UnitsByName = field(default_factory=dict)
 
 
-def print_charts(snapshots: Sequence[UsageSnapshot]) -> None:
+def print_charts(found: ShownUsage) -> None:
     """Print charts that fit the terminal."""
-    click.echo(PlotFormatter(max(NARROWEST, shutil.get_terminal_size().columns)).format(snapshots))
+    width = max(NARROWEST, shutil.get_terminal_size().columns)
+    click.echo(PlotFormatter(width, units=found.units).format(found.snapshots))
 
 
 def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
@@ -47,10 +52,11 @@ def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
     uses = {(one.entity_id, one.resource) for one in found.snapshots}
     if len(uses) > _MOST_USES:
         return found
-    return replace(found, limits={use: _limits_in_force(limiter, *use) for use in sorted(uses)})
+    return replace(found, limits={use: limits_in_force(limiter, *use) for use in sorted(uses)})
 
 
-def _limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+def limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+    """Return the limits of a bucket, or if it has expired, those that are stored for it."""
     states = limiter.get_buckets(entity_id, resource)
     if states:
         return [one.limit for one in states]

@@ -45,7 +45,7 @@ class SummedUsage:
 
 def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print sums and means, and what they cover."""
-    for sums in sums_of(found.snapshots):
+    for sums in sums_of(found.snapshots, found.units):
         columns = [Column(title, place > 0) for place, title in enumerate(sums.titles)]
         print_grid(Grid(columns, sums.rows))
         print_note(sums.of_what)
@@ -54,7 +54,7 @@ def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice
 def show_plot(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print charts of the windows that were added up, and the sums below."""
     if found.snapshots:
-        print_charts(found.snapshots)
+        print_charts(found)
         click.echo()
     show_table(found, asked, shape, store)
 
@@ -66,7 +66,8 @@ def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) 
 
 def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print JSON."""
-    print_json({"window_type": asked.window, **asdict(summarize(found.snapshots))})
+    facts = {"window_type": asked.window, **asdict(summarize(found.snapshots))}
+    print_json(facts | ({"units": dict(found.units)} if found.units else {}))
 
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:

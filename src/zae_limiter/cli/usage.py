@@ -27,6 +27,7 @@ from zae_limiter.cli._usage_options import (
 )
 from zae_limiter.cli._usage_summary import SUMMED, SummedUsage
 from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
+from zae_limiter.cli._usage_units import with_units
 from zae_limiter.core.lazy_dataclass import asdict, replace
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.table import CsvFormatter, TableFormatter, rows_of
@@ -77,7 +78,7 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
         found = read(limiter, asked, wanted(paging, shape), paging.start)
         found, lacking = summed(found, asked) if shape.form in CHARTS else (found, None)
         note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
-        found = with_limits(limiter, found) if shape.form == "html" else found
+        found = READ[shape.form](limiter, found)
     SHOWN[shape.form](found, asked, shape, store)
     if note is not None:
         print_note(note)
@@ -99,7 +100,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     with opened(store) as limiter, working("Counting"):
         found, lacking = summed(read(limiter, asked, None, None), asked)
         note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
-        found = with_limits(limiter, found) if shape.form == "html" else found
+        found = READ[shape.form](limiter, found)
     SUMMED[shape.form](found, asked, shape, store)
     if note is not None:
         print_note(note)
@@ -116,8 +117,8 @@ def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None
     across resources are left out unless you pass --resource _all_.
     """
     with opened(store) as limiter, working("Counting"):
-        found, lacking = rank(limiter, asked, top)
-        note = lacking if found else lacking or why_nothing(limiter, asked, store)
+        found = rank(limiter, asked, top)
+        note = found.note if found.rankings else found.note or why_nothing(limiter, asked, store)
     print_top(found, asked, top, as_json)
     if note is not None:
         print_note(note)
@@ -150,9 +151,10 @@ def summed(found: ShownUsage, asked: Asked) -> tuple[ShownUsage, str | None]:
 def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print a table."""
     if not in_terminal():
-        click.echo(TableFormatter().format(found.snapshots) if found.snapshots else "", nl=bool(found.snapshots))
+        table = TableFormatter(found.units).format(found.snapshots) if found.snapshots else ""
+        click.echo(table, nl=bool(found.snapshots))
     elif found.snapshots:
-        rows = rows_of(found.snapshots)
+        rows = rows_of(found.snapshots, found.units)
         columns = [Column(title, place >= rows.named) for place, title in enumerate(rows.titles)]
         print_grid(Grid(columns, rows.cells))
 
@@ -160,7 +162,7 @@ def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice
 def show_plot(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print charts that fit the terminal."""
     if found.snapshots:
-        print_charts(found.snapshots)
+        print_charts(found)
 
 
 def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
@@ -171,13 +173,28 @@ def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) 
 def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print JSON with the cursor of the next page."""
     following = None if found.next is None else token_of(found.next)
-    print_json({"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following})
+    facts = {"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following}
+    print_json(facts | ({"units": dict(found.units)} if found.units else {}))
 
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and print its path."""
     write_page(shape, page_of(asked, store, found.limits), found.snapshots)
 
+
+def as_it_is(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
+    """Return the usage: CSV has neither limits nor units."""
+    return found
+
+
+READ: dict[str, Callable[[SyncRateLimiter, ShownUsage], ShownUsage]] = {
+    "table": with_units,
+    "plot": with_units,
+    "csv": as_it_is,
+    "json": with_units,
+    "html": with_limits,
+}
+"""Reads what each form shows besides the snapshots."""
 
 SHOWN: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {
     "table": show_table,

@@ -243,7 +243,7 @@ class Limit:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make a limit from the result of ``to_dict``.
+        """Make a limit from the result of ``to_dict``, or from an audit event, in which thresholds are texts.
 
         Raises:
             ValidationError: A field is missing, unknown or invalid.
@@ -255,6 +255,8 @@ class Limit:
         if data.keys() - optional != set(required):
             raise ValidationError("limit", dict(data), f"must have exactly the fields {', '.join(sorted(required))}")
         given = {name: value for name, value in data.items() if name not in _SCHEDULE_KEYS}
+        if "warn_at" in given:
+            given["warn_at"] = _read_parts(given["warn_at"])
         if data.keys() & set(_SCHEDULE_KEYS):
             given["schedule"] = schedule_of(*(data.get(name) for name in _SCHEDULE_KEYS))
         return cls(**given)
@@ -364,6 +366,14 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
 def _as_tuple(warn_at: Sequence[float]) -> tuple[float, ...]:
     """Return thresholds as a tuple; any other value is left to the check of the limit."""
     return tuple(warn_at) if isinstance(warn_at, list) else warn_at  # type: ignore[return-value] # checked later
+
+
+def _read_parts(warn_at: Any) -> Any:
+    """Return thresholds with texts as numbers; anything else is left to the check of the limit."""
+    try:
+        return [float(part) if type(part) is str else part for part in warn_at]
+    except (TypeError, ValueError):
+        return warn_at
 
 
 def _thresholds(warn_at: object) -> tuple[float, ...]:

@@ -78,7 +78,7 @@ def refusal_of(error: BaseException, ask: Ask | None, now_s: float) -> Refusal |
 
 
 def _exceeded(error: RateLimitExceeded, ask: Ask | None, now_s: float) -> Refusal:
-    violations = _enforced(error.violations)
+    violations = error.violations
     headers = retry_headers(error) + _headers_of(error.statuses, ask, now_s)
     # Without a missing token, the request would have to wait behind others.
     detail = f"Other requests wait for the same tokens. Retry after {error.next_try_seconds:.3f} s."
