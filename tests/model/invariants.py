@@ -77,8 +77,10 @@ class Invariants:
         for at_limit, (name, capacities) in enumerate(zip(self._config.names, self._config.capacities, strict=True)):
             credit = plan.credits[at_limit] if given else 0
             if plan.kind == "reset":
-                levels = [sum(self._pool.level(one, name, state.phase) for one in one_of) for one_of in (state.items, items)]
-                credit = max(0, levels[1] - levels[0])
+                had, has = (
+                    sum(self._pool.level(one, name, state.phase) for one in numbers) for numbers in (state.items, items)
+                )
+                credit = max(0, has - had)
             spent = plan.takes[at_limit] + plan.debits[at_limit]
             in_force = max(self._capacity(state.items, name), self._capacity(items, name))
             used = tuple(
