@@ -30,6 +30,7 @@ KEYS = [
     keys.sk_config(RESOURCE),
     keys.sk_usage(RESOURCE, WINDOW),
     keys.sk_audit("{event}"),
+    keys.sk_credit("{key}"),
     keys.sk_namespace("{name}"),
     keys.sk_nsid(NS),
     keys.gsi1_pk_parent(NS, "{parent}"),

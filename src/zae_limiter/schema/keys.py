@@ -25,7 +25,6 @@ _SHARD_DIGITS = len(str(MOST_SHARDS))
 SK_CONFIG_PREFIX = "#CONFIG#"
 SK_USAGE_PREFIX = "#USAGE#"
 SK_AUDIT_PREFIX = "#AUDIT#"
-SK_CREDIT_PREFIX = "#CREDIT#"
 SK_NAMESPACE_PREFIX = "#NAMESPACE#"
 SK_NSID_PREFIX = "#NSID#"
 GSI_BUCKET_PREFIX = _BUCKET
@@ -182,12 +181,7 @@ def parse_audit_sk(sk: str) -> str | None:
 
 def sk_credit(idempotency_key: str) -> str:
     """Return the sort key of the record of an operator's credit. The key may contain any character."""
-    return f"{SK_CREDIT_PREFIX}{idempotency_key}"
-
-
-def parse_credit_sk(sk: str) -> str | None:
-    """Return the idempotency key of ``sk_credit``."""
-    return _after(sk, SK_CREDIT_PREFIX)
+    return f"#CREDIT#{idempotency_key}"
 
 
 def sk_namespace(name: str) -> str:
