@@ -47,8 +47,8 @@ class OperatorVerbs:
     ) -> dict[str, int]:
         """Give an entity back what it has spent, and return how much of each limit was given.
 
-        At most what was spent is given: of a rate limit, what it lacks to be full; of a quota, what was spent in its
-        current period. To grant more, raise the limit. The usage falls by what is given.
+        At most what was spent is given. Of a rate limit, that is what it lacks to be full. Of a quota, it is what was
+        spent in the current period. To grant more, raise the limit. The usage falls by what is given.
 
         A credit is given once with its key, also if two operators call this at the same time. So a call that failed can
         be repeated. A repeated call changes nothing and returns what the first has given. Keys are those of an entity.
