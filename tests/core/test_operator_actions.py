@@ -92,9 +92,8 @@ class TestReset:
 
     def test_reset_fills_a_dormant_limit_up_to_the_largest_capacity_it_had(self) -> None:
         """It can then be removed for good."""
-        client = Client(own(RPM, Limit.per_minute("tpm", 10)), created(own(RPM, Limit.per_minute("tpm", 10)), {"tpm": 10}))
-        client.look(at(NOON))
-        moved = Client(own(RPM, stamp=2), client.item)
+        both = own(RPM, Limit.per_minute("tpm", 10))
+        moved = Client(own(RPM, stamp=2), created(both, {"tpm": 10}))
         moved.look(at(NOON))
         moved.request({"rpm": 1}, at(NOON))
         (written,) = after_reset({0: moved.item}, at(NOON)).values()

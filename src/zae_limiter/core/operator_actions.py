@@ -5,7 +5,7 @@ back at most what was spent, and so never raises a balance above full. Slots are
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zae_limiter.core import quota
 from zae_limiter.core.add_or_set import Add
@@ -18,8 +18,8 @@ from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_text, che
 from zae_limiter.core.tracked import proven, quota_view
 from zae_limiter.core.view import View
 
-Views = Mapping[int, View[Any]]
-"""The views of all shards of a bucket, by shard number."""
+if TYPE_CHECKING:
+    from zae_limiter.core.multi_shard import Views
 
 _LONGEST_KEY = 256
 
@@ -55,7 +55,7 @@ class GivenCredit(NamedTuple):
 # Resets.
 
 
-def reset(views: Views, now: TimeBounds) -> dict[int, list[Filled]]:
+def reset(views: "Views", now: TimeBounds) -> dict[int, list[Filled]]:
     """Return how each shard of a bucket is filled; a shard that has only slots is left out.
 
     Dormant limits are filled too. Otherwise a limit that is removed and added again after the reset would have the
@@ -77,7 +77,7 @@ def _full_rate(view: View[Any], position: int, late_ms: int) -> Filled:
     return Filled(position, _ceiling(view, position, late_ms), None)
 
 
-def _full_quotas(views: Views, low_s: int) -> Iterator[tuple[int, Filled]]:
+def _full_quotas(views: "Views", low_s: int) -> Iterator[tuple[int, Filled]]:
     """Yield how the quotas of each shard are filled: in one new epoch on all shards with the same schedule."""
     groups: dict[tuple[str, CalendarSchedule], list[tuple[int, int]]] = {}
     for shard, view in views.items():
@@ -99,7 +99,7 @@ def _full_quotas(views: Views, low_s: int) -> Iterator[tuple[int, Filled]]:
 # Credits.
 
 
-def operator_credit(views: Views, amounts: Mapping[str, int], now: TimeBounds) -> OperatorCredit:
+def operator_credit(views: "Views", amounts: Mapping[str, int], now: TimeBounds) -> OperatorCredit:
     """Return how amounts are given back: to the emptiest shards first, and at most what was spent.
 
     What was spent of a rate limit is what it lacks to be full. Of a quota, it is what was spent in its current epoch.
@@ -119,7 +119,7 @@ def operator_credit(views: Views, amounts: Mapping[str, int], now: TimeBounds) -
     return OperatorCredit(given, parts)
 
 
-def _rooms(views: Views, name: str, now: TimeBounds) -> Iterator[tuple[int, int]]:
+def _rooms(views: "Views", name: str, now: TimeBounds) -> Iterator[tuple[int, int]]:
     """Yield what may be given back to each shard that has a limit, in thousandths."""
     for shard, view in views.items():
         position = view.layout.position(name)

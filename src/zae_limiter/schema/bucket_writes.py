@@ -7,7 +7,7 @@ count must also raise the generation.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zae_limiter.core.acquire import MixedTake, Take
 from zae_limiter.core.add_or_set import Add, Part
@@ -15,7 +15,6 @@ from zae_limiter.core.bucket import LimitShare
 from zae_limiter.core.bucket_changes import Settling, expiry_s
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.operator_actions import Filled
 from zae_limiter.core.rebase import Rebasing, longest_fill_ms
 from zae_limiter.core.slots import MixedView, cohort_end_s
 from zae_limiter.core.splitting import Merging, Splitting
@@ -42,6 +41,9 @@ from zae_limiter.schema.operations import (
     Ranges,
     Update,
 )
+
+if TYPE_CHECKING:
+    from zae_limiter.core.operator_actions import Filled
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
 _STATE = keys.sk_state()
@@ -273,7 +275,7 @@ def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int
     return Update(layout.key, add, put, (), tuple(when)), gone
 
 
-def reset(view: BucketView, filled: Sequence[Filled], nonce: int) -> Update:
+def reset(view: BucketView, filled: "Sequence[Filled]", nonce: int) -> Update:
     """Return the write that fills limits of a shard. All shards of a bucket are written in one transaction.
 
     The expiry stays as it is: a limit that is filled never needs longer until it is full.

@@ -1,12 +1,14 @@
 """The admin methods that change the balances of buckets."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from zae_limiter._async.store.operator_actions import OperatorActions
 from zae_limiter._async.store.scope import Scope
 from zae_limiter.core.audit import check_principal
 from zae_limiter.core.names import check_entity_id, check_resource
-from zae_limiter.core.operator_actions import check_credit
+
+if TYPE_CHECKING:
+    from zae_limiter._async.store.operator_actions import OperatorActions
 
 
 class OperatorVerbs:
@@ -35,7 +37,7 @@ class OperatorVerbs:
         if resource is not None:
             check_resource(resource, allow_all=True)
         check_principal(principal)
-        return await OperatorActions(self._scope).reset(entity_id, resource, principal)
+        return await _operator_actions(self._scope).reset(entity_id, resource, principal)
 
     async def credit(
         self,
@@ -66,6 +68,12 @@ class OperatorVerbs:
         """
         check_entity_id(entity_id)
         check_resource(resource, allow_all=True)
-        checked = check_credit(amounts, idempotency_key)
         check_principal(principal)
-        return await OperatorActions(self._scope).credit((entity_id, resource), checked, idempotency_key, principal)
+        return await _operator_actions(self._scope).credit((entity_id, resource), amounts, idempotency_key, principal)
+
+
+def _operator_actions(scope: Scope) -> "OperatorActions":
+    # Imported here, because a process that only limits does not need it.
+    from zae_limiter._async.store.operator_actions import OperatorActions
+
+    return OperatorActions(scope)

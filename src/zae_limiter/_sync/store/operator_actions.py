@@ -17,7 +17,14 @@ from zae_limiter.core.bucket_changes import Short
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.limit import Limit
-from zae_limiter.core.operator_actions import GivenCredit, check_credited, operator_credit, repeated, reset
+from zae_limiter.core.operator_actions import (
+    GivenCredit,
+    check_credit,
+    check_credited,
+    operator_credit,
+    repeated,
+    reset,
+)
 from zae_limiter.core.rebase import missing_birth, rebase
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import bucket_writes, credit_item, keys
@@ -27,8 +34,6 @@ from zae_limiter.schema.operations import Key, Query, Update
 
 _MOST_MOVES = 8
 """Tries to move all shards to the limits in force before a reset. Then they are reset on the limits that they have."""
-
-Views = dict[int, BucketView]
 
 
 class OperatorActions:
@@ -57,11 +62,12 @@ class OperatorActions:
         """Give back at most what was spent, once with this key; return what was given.
 
         Raises:
-            ValidationError: A limit is not in force, or is a limit of concurrent use.
+            ValidationError: An amount or the key is invalid, a limit is not in force, or it is of concurrent use.
             IdempotencyKeyReusedError: The key belongs to another credit.
             RateLimiterUnavailable: The table did not respond. The same call can be repeated.
         """
         entity_id, resource = bucket_id
+        amounts = check_credit(amounts, idempotency_key)
         place = credit_item.key(self._scope.namespace_id, entity_id, idempotency_key)
         bucket = BucketKey(self._scope.namespace_id, entity_id, resource, 0)
         given: dict[str, int] = {}
@@ -122,12 +128,12 @@ class OperatorActions:
             self._forget((bucket.entity_id, bucket.resource))
         return is_reset
 
-    def _moved(self, bucket: BucketKey, known: int) -> Views:
+    def _moved(self, bucket: BucketKey, known: int) -> dict[int, BucketView]:
         """Return all shards of a bucket, after those on older stored limits were moved to the limits in force.
 
         A limit that was raised would otherwise be full only up to its earlier capacity.
         """
-        views: Views = {}
+        views: dict[int, BucketView] = {}
         for _ in range(_MOST_MOVES):
             limits = self._configs.read_again((bucket.entity_id, bucket.resource), consistent=True)
             terms = limits.terms
@@ -140,7 +146,7 @@ class OperatorActions:
                 self._scope.table.write(move)
         return views
 
-    def _moves(self, views: Views, terms: EffectiveLimits) -> list[Update]:
+    def _moves(self, views: Mapping[int, BucketView], terms: EffectiveLimits) -> list[Update]:
         """Return the writes that move shards to stored limits; a bucket with a caller's own limits stays on them."""
         first, client = views.get(0), self._scope.client
         moves = []
@@ -156,7 +162,7 @@ class OperatorActions:
                 moves.append(bucket_writes.rebase(view, replace(rebasing, birth=birth), next(client.nonces)))
         return moves
 
-    def _views(self, bucket: BucketKey, known: int, terms: EffectiveLimits | None) -> Views:
+    def _views(self, bucket: BucketKey, known: int, terms: EffectiveLimits | None) -> dict[int, BucketView]:
         """Read all shards of a bucket; empty if it does not exist."""
         now_ms = self._scope.table.now()[1]
         views = [view_of(item, now_ms, None, terms) for item in self._buckets.read(bucket, known)]
@@ -168,7 +174,7 @@ class OperatorActions:
         self._scope.caches.note_change(bucket)
 
 
-def _limits_in_force(views: Views, terms: EffectiveLimits | None) -> dict[str, Limit]:
+def _limits_in_force(views: Mapping[int, BucketView], terms: EffectiveLimits | None) -> dict[str, Limit]:
     """Return the limits that a bucket has, and those that are stored for it."""
     limits = {limit.name: limit for limit in (() if terms is None else terms.limits)}
     for view in views.values():
