@@ -15,12 +15,12 @@ from zae_limiter.cli._options import (
     Changing,
     changing_options,
     inherit_option,
-    json_option,
     limits_option,
+    view_options,
     yes_option,
 )
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._resource_options import resource_argument, resource_option
 from zae_limiter.cli._store import opened
 from zae_limiter.clock import SystemClock
@@ -105,8 +105,7 @@ def set_limits(
 @click.command("get-limits", short_help="Show the limits of an entity.", epilog=help_of(examples(*GETTING), SHAPE))
 @click.argument("entity_id", metavar="ENTITY")
 @resource_option(PURPOSE, DEFAULT_RESOURCE)
-@json_option
-@store_options
+@view_options
 def get_limits(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
     """Show the limits that are stored for an entity. To see the limits in force, use: entity resolve."""
     with opened(store) as limiter:
@@ -141,8 +140,7 @@ def delete_limits(entity_id: str, resource: str, yes: bool, changing: Changing) 
     short_help="List the resources with limits of entities.",
     epilog=help_of(examples(RESOURCES), json_shape("[names]")),
 )
-@json_option
-@store_options
+@view_options
 def list_resources(as_json: bool, store: StoreChoice) -> None:
     """List the resources for which entities have their own limits.
 
@@ -162,8 +160,7 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
 @click.command("resolve", short_help="Show the limits in force.", epilog=help_of(examples(*RESOLVING), RESOLVED))
 @click.argument("entity_id", metavar="ENTITY")
 @resource_argument
-@json_option
-@store_options
+@view_options
 def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) -> None:
     """Show the limits in force for an entity and a resource, and their source."""
     with opened(store) as limiter:
@@ -186,8 +183,7 @@ def resolve(entity_id: str, resource: str, as_json: bool, store: StoreChoice) ->
 )
 @click.argument("entity_id", metavar="ENTITY")
 @resource_option("Show only the bucket of this resource.", None)
-@json_option
-@store_options
+@view_options
 def buckets(entity_id: str, resource: str | None, as_json: bool, store: StoreChoice) -> None:
     """Show the buckets of an entity as they are stored: the tokens are those of the last refill.
 

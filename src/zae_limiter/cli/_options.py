@@ -105,13 +105,17 @@ def changing_options(command: Command) -> Command:
     """Add the options of a command that changes something; the command takes them as ``changing``."""
 
     @principal_option
-    @json_option
-    @store_options
+    @view_options
     @wraps(command)
     def with_changing(*, store: StoreChoice, principal: str | None, as_json: bool, **others: Any) -> None:
         command(changing=Changing(store, principal, as_json), **others)
 
     return with_changing
+
+
+def view_options(command: Command) -> Command:
+    """Add the options of a command that shows something; the command takes them as ``as_json`` and ``store``."""
+    return json_option(store_options(command))
 
 
 def page_options(*cursor_options: str) -> Callable[[Command], Command]:

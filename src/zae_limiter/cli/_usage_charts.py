@@ -2,14 +2,13 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import click
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._place import StoreChoice
-from zae_limiter.cli._usage_options import Asked
+from zae_limiter.cli._usage_options import Asked, Shape
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.limit import Limit
@@ -65,11 +64,12 @@ def page_of(asked: Asked, store: StoreChoice, limits: LimitsInForce, *, summed: 
     return HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at, summed, limits)
 
 
-def write_page(path: Path, formatter: HtmlFormatter, snapshots: Sequence[UsageSnapshot]) -> None:
+def write_page(shape: Shape, formatter: HtmlFormatter, snapshots: Sequence[UsageSnapshot]) -> None:
     """Write a page and print its path."""
+    assert shape.page is not None, "the output format is a page"
     content = f"{formatter.format(snapshots)}\n".encode()
-    write_file(path, content, "--html")
-    click.echo(f"Wrote {path} ({in_bytes(len(content))}): {counted(len(snapshots), 'snapshot')}.")
+    write_file(shape.page, content, "--html")
+    click.echo(f"Wrote {shape.page} ({in_bytes(len(content))}): {counted(len(snapshots), 'snapshot')}.")
 
 
 def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
@@ -87,13 +87,14 @@ def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
     return {name: text for name, text in filters.items() if text is not None}
 
 
-def check_replaceable(path: Path, may_replace: bool) -> None:
-    """Refuse to replace a file that is not a usage page, before any usage is read.
+def check_replaceable(shape: Shape) -> None:
+    """Refuse to write a page to a file that is not a usage page, before any usage is read.
 
     Raises:
         click.BadParameter: The file exists and is not a usage page.
     """
-    if may_replace or not path.is_file():
+    path = shape.page
+    if path is None or shape.may_replace or not path.is_file():
         return
     with path.open("rb") as file:
         is_ours = GENERATOR.encode() in file.read(2_000)

@@ -11,7 +11,7 @@ from zae_limiter.cli._help import json_shape
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note
 from zae_limiter.cli._place import Command
 from zae_limiter.cli._usage_options import LARGEST_PAGE, Asked
-from zae_limiter.cli._usage_sums import SummedUsage
+from zae_limiter.cli._usage_summary import SummedUsage
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.usage_ranking import LimitRanking, Ranked, RankedBy, UsageRanking
 from zae_limiter.visualization.wording import percent, whole_number

@@ -10,9 +10,9 @@ from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
-from zae_limiter.cli._options import Changing, changing_options, inherit_option, json_option, limits_option, yes_option
+from zae_limiter.cli._options import Changing, changing_options, inherit_option, limits_option, view_options, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._resource_options import resource_and_limit_arguments, resource_argument
 from zae_limiter.cli._store import opened
 from zae_limiter.core.lazy_dataclass import asdict
@@ -80,8 +80,7 @@ def set_defaults(resource: str, limits: tuple[Limit, ...], inherit: bool, yes: b
 
 @resource.command("get-defaults", short_help="Show the limits of a resource.", epilog=help_of(examples(GETTING), SHAPE))
 @resource_argument
-@json_option
-@store_options
+@view_options
 def get_defaults(resource: str, as_json: bool, store: StoreChoice) -> None:
     """Show the limits of all entities for a resource."""
     with opened(store) as limiter:
@@ -116,8 +115,7 @@ def delete_defaults(resource: str, yes: bool, changing: Changing) -> None:
     short_help="List the resources that have limits.",
     epilog=help_of(examples(LISTING), json_shape("[names]")),
 )
-@json_option
-@store_options
+@view_options
 def list_resources(as_json: bool, store: StoreChoice) -> None:
     """List the resources with their own limits. For resources with limits of entities, use: entity list-resources.
 
@@ -139,8 +137,7 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
 )
 @resource_and_limit_arguments
 @click.option("--parents-only", is_flag=True, help="Omit entities that have a parent.")
-@json_option
-@store_options
+@view_options
 def capacity(resource: str, limit_name: str, parents_only: bool, as_json: bool, store: StoreChoice) -> None:
     """Show the capacity of a limit for all entities that have used a resource, and what is left of it."""
     what = f"{limit_name} {'across resources' if resource == ALL_RESOURCES else f'of {resource}'}"

@@ -10,9 +10,9 @@ from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
-from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
+from zae_limiter.cli._options import Changing, changing_options, limits_option, view_options, yes_option
 from zae_limiter.cli._output import print_grid, print_json, print_line, print_note
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._store import opened
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
@@ -56,8 +56,7 @@ def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, yes: boo
 
 
 @system.command("get-defaults", short_help="Show the default limits.", epilog=help_of(examples(GETTING), SHAPE))
-@json_option
-@store_options
+@view_options
 def get_defaults(as_json: bool, store: StoreChoice) -> None:
     """Show the limits of entities and resources without their own limits."""
     with opened(store) as limiter:

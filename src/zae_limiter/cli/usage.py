@@ -9,7 +9,7 @@ from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of
 from zae_limiter.cli._no_usage_hint import why_nothing
-from zae_limiter.cli._options import json_option
+from zae_limiter.cli._options import view_options
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
@@ -25,8 +25,7 @@ from zae_limiter.cli._usage_options import (
     shape_options,
     token_of,
 )
-from zae_limiter.cli._usage_summary import SUMMED
-from zae_limiter.cli._usage_sums import SummedUsage
+from zae_limiter.cli._usage_summary import SUMMED, SummedUsage
 from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
 from zae_limiter.core.lazy_dataclass import asdict, replace
 from zae_limiter.core.usage import UsageSnapshot
@@ -73,8 +72,7 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     resource. The resource _all_ has the usage of limits across resources, which charts leave out
     unless --resource names it.
     """
-    if shape.page is not None:
-        check_replaceable(shape.page, shape.may_replace)
+    check_replaceable(shape)
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, wanted(paging, shape), paging.start)
         found, lacking = summed(found, asked) if shape.form in CHARTS else (found, None)
@@ -97,8 +95,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     Charts and pages also show each window. Limits across resources count the same tokens again, so
     they are left out unless you pass --resource _all_.
     """
-    if shape.page is not None:
-        check_replaceable(shape.page, shape.may_replace)
+    check_replaceable(shape)
     with opened(store) as limiter, working("Counting"):
         found, lacking = summed(read(limiter, asked, None, None), asked)
         note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
@@ -111,8 +108,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
 @usage.command("top", short_help="Show the largest users.", epilog=help_of(examples(*TOP), TOP_SHAPE))
 @top_options
 @asked_options(all_windows=False)
-@json_option
-@store_options
+@view_options
 def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None:
     """Show the entities or resources that have used most of a limit, with their share of the total.
 
@@ -180,8 +176,7 @@ def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice)
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and print its path."""
-    assert shape.page is not None
-    write_page(shape.page, page_of(asked, store, found.limits), found.snapshots)
+    write_page(shape, page_of(asked, store, found.limits), found.snapshots)
 
 
 SHOWN: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {

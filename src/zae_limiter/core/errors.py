@@ -103,13 +103,13 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
     @property
     def violations(self) -> "tuple[LimitStatus, ...]":
-        """The limits that had too few tokens."""
-        return tuple(status for status in self.statuses if status.exceeded)
+        """The limits that reject the request: they have too few tokens, and are not soft."""
+        return tuple(status for status in self.statuses if status.rejects)
 
     @property
     def passed(self) -> "tuple[LimitStatus, ...]":
-        """The limits that had enough tokens."""
-        return tuple(status for status in self.statuses if not status.exceeded)
+        """The limits that do not reject the request."""
+        return tuple(status for status in self.statuses if not status.rejects)
 
     @property
     def primary_violation(self) -> "LimitStatus":

@@ -52,6 +52,11 @@ class LimitStatus:
     resets_at: int | None = None
 
     @property
+    def rejects(self) -> bool:
+        """Whether the limit rejects the request: it is exceeded, and not soft."""
+        return self.exceeded and self.limit.enforce
+
+    @property
     def deficit(self) -> int:
         """The number of missing tokens, 0 if there were enough."""
         return max(0, self.requested - self.available)

@@ -18,7 +18,7 @@ from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.tracked import is_tracked
 from zae_limiter.core.view import LimitLayout
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.limit_options import NO_OPTIONS, LimitOptions, options_of
+from zae_limiter.schema.limit_options import NO_OPTIONS, StoredOptions, options_of
 
 _SHARED = 1024
 """The number of layouts that are cached; a bucket with another layout gets its own object."""
@@ -57,7 +57,7 @@ class _Described(NamedTuple):
     highest: int | None = None
     hold: int = 0
     schedule: str | None = None
-    options: LimitOptions = NO_OPTIONS
+    options: StoredOptions = NO_OPTIONS
 
     def limit(self, name: str) -> Limit:
         """Return the limit.

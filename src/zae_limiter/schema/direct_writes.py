@@ -116,7 +116,7 @@ class BucketMixedTake(BucketTake):
             found, total, joined = new.get(balance_name), new.get(total_name), new.get(cohort_name, 0)
             if one.expired or type(found) is not int or type(total) is not int or type(joined) is not int:
                 return False
-            if found < one.low:
+            if one.low is not None and found < one.low:
                 return False
             new[balance_name] = found + one.change
             new[total_name] = total + one.taken

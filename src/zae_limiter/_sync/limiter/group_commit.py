@@ -116,17 +116,19 @@ class BatchedClient(NetworkedClient):
                 return 0.0
             # What others take from each shard is not estimated: a request may take from any of them.
             levels = combined(list(memory.views().values()), terms, now)
-            lacks = (
+            lacking = (
                 (milli - levels[position].available_milli(now)) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
+                if limits[position].enforce
             )
-            return max([0.0, *lacks])
+            return max([0.0, *lacking])
         if not view.layout.follows(terms):
             return 0.0
         return max(
             (
                 shortfall(view, position, milli, now) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
+                if limits[position].enforce
             ),
             default=0.0,
         )
@@ -434,7 +436,9 @@ def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
 
 
 def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:
-    available = {level.name: level.available_milli(rejection.judged) // 1000 for level in rejection.levels}
+    # A soft limit rejects nothing.
+    levels = [level for level in rejection.levels if level.limit.enforce]
+    available = {level.name: level.available_milli(rejection.judged) // 1000 for level in levels}
     return admitted([request.consume for request in requests], available)
 
 
