@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests._async.shards import OtherClient
-from tests.limiter_async.remote import ended, staged, ticks
+from tests.limiter_async.remote import ended, staged, take, ticks
 from zae_limiter import Limit, RateLimitExceeded
 
 CAPACITY = 100
@@ -79,3 +79,22 @@ async def test_two_operators_with_the_same_key_give_once():
 
         assert [{"rpm": 20}] * 8 == found
         assert 70 == await stage.left()
+
+
+@pytest.mark.parametrize("action", ["reset", "credit"])
+async def test_waiting_request_is_admitted_once_an_operator_has_acted(action):
+    """It waits for tokens that are there now, so it asks again."""
+    async with staged(limits=LIMITS) as stage:
+        async with stage.remote.acquire("user-1", "gpt-4", {"rpm": CAPACITY}):
+            pass
+        waiting = asyncio.create_task(take(stage.remote, 50, max_wait=3_600))
+        await ticks(50)
+        assert not waiting.done()
+        if action == "reset":
+            await stage.remote.reset_buckets("user-1")
+        else:
+            await stage.remote.credit("user-1", "gpt-4", {"rpm": 50}, "ticket-1")
+        async with asyncio.timeout(60):
+            lease = await waiting
+
+        assert {"rpm": 50} == lease.consumed
