@@ -3,7 +3,7 @@
 import pytest
 
 from zae_limiter.core.errors import CorruptItemError
-from zae_limiter.core.operator_actions import GivenCredit
+from zae_limiter.core.operator_actions import GivenCredit, check_credit
 from zae_limiter.schema import credit_item
 from zae_limiter.schema.operations import ItemAbsent
 
@@ -19,6 +19,14 @@ def test_record_of_a_credit_is_read_as_it_was_written() -> None:
     assert (ItemAbsent(),) == put.when
     assert ("ns/ENTITY#user-1", "#CREDIT#ticket-1") == PLACE
     assert ("ns", "ns/ENTITY#user-1", 1_700_000_000) == tuple(put.item[one] for one in ("GSI4PK", "GSI4SK", "ttl"))
+
+
+def test_longest_idempotency_key_fits_into_a_sort_key() -> None:
+    """DynamoDB counts bytes, and a key may have any characters."""
+    longest = "\U0001f600" * 128
+
+    assert {"rpm": 1} == check_credit({"rpm": 1}, longest)
+    assert 1_024 >= len(credit_item.key("ns", "user-1", longest).sk.encode())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from zae_limiter.core.view import View
 if TYPE_CHECKING:
     from zae_limiter.core.multi_shard import Views
 
-_LONGEST_KEY = 256
+_LONGEST_KEY = 128
+"""A sort key of DynamoDB has at most 1,024 bytes, and a character up to four."""
 
 
 class IdempotencyKeyReusedError(ValidationError):
