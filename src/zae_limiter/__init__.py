@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.money import consume_from_usage, money, usd
     from zae_limiter.core.names import ALL_RESOURCES
     from zae_limiter.core.namespace import Namespace
+    from zae_limiter.core.operator_actions import IdempotencyKeyReusedError
     from zae_limiter.core.status import (
         BackendCapabilities,
         Balance,
@@ -100,6 +101,7 @@ _MODULES = {
     **dict.fromkeys(("consume_from_usage", "money", "usd"), "core.money"),
     "ALL_RESOURCES": "core.names",
     "Namespace": "core.namespace",
+    "IdempotencyKeyReusedError": "core.operator_actions",
     **dict.fromkeys(
         (
             "BackendCapabilities",
@@ -171,6 +173,7 @@ __all__ = [
     "EntityHasChildrenError",
     "EntityNotFoundError",
     "HtmlFormatter",
+    "IdempotencyKeyReusedError",
     "IncompatibleSchemaError",
     "InfrastructureError",
     "InfrastructureNotFoundError",

@@ -130,6 +130,7 @@ def test_records_of_other_items_are_ignored() -> None:
     """So are records of removed buckets."""
     assert from_stream(record("#STATE", OldImage=image(b_rpm_tc=1_000))) is None
     assert from_stream(record("#META", NewImage=image(b_rpm_tc=1_000))) is None
+    assert from_stream(record("#CREDIT#ticket-1", NewImage=image(b_rpm_tc=1_000))) is None
 
 
 EVENT = AuditEvent("1704067200000-00000000000000aa", "2024-01-01T00:00:00Z", AuditAction.LIMITS_SET, "user-1", "admin")

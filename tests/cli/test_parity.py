@@ -61,6 +61,8 @@ STORY = [
     Step("get_buckets", "entity buckets key-1"),
     Step("get_buckets", "entity buckets project-1 --all-resources"),
     Step("get_balances", "entity balances project-1"),
+    Step("credit", "entity credit key-1 gpt-4 -a rpd:1 --key ticket-1"),
+    Step("reset_buckets", "entity reset project-1 --yes"),
     Step("get_resource_capacity", "resource capacity gpt-4 rpd"),
     Step("get_resource_capacity", "resource capacity --all-resources rpd"),
     Step("get_usage_snapshots", "usage list --entity key-1"),
@@ -77,7 +79,7 @@ STORY = [
     Step("purge_namespace", "namespace purge {globex} --yes"),
 ]
 
-USERS_OWN = ("metadata", "details", "consumed", "available", "sources")
+USERS_OWN = ("metadata", "details", "consumed", "available", "sources", "amounts", "given")
 """Keys whose values have keys that users chose."""
 
 ON_AWS = {

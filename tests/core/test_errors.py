@@ -9,6 +9,7 @@ import pytest
 from zae_limiter.core import errors, version_errors
 from zae_limiter.core.errors import RateLimiterUnavailable, RateLimitExceeded, ValidationError, ZAELimiterError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.operator_actions import IdempotencyKeyReusedError
 from zae_limiter.core.status import LimitStatus
 
 RPM = Limit.per_minute("rpm", 100)
@@ -62,6 +63,7 @@ EVERY_ERROR = [
     errors.InvalidIdentifierError("entity_id", "a#b", "no"),
     errors.InvalidNameError("resource", "a#b", "no"),
     errors.NoLimitsInForceError("limits", None, "no limits are in force"),
+    IdempotencyKeyReusedError("idempotency_key", "ticket-1", "was used for another credit"),
     errors.MissingExtraError("plot", "asciichartpy", 'pip install "asciichartpy>=1.5"'),
 ]
 

@@ -31,6 +31,7 @@ KEYS = [
     keys.sk_usage(RESOURCE, WINDOW),
     keys.sk_warned(RESOURCE),
     keys.sk_audit("{event}"),
+    keys.sk_credit("{key}"),
     keys.sk_namespace("{name}"),
     keys.sk_nsid(NS),
     keys.gsi1_pk_parent(NS, "{parent}"),

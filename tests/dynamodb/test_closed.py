@@ -37,6 +37,8 @@ ARGUMENTS = {
     "names": ["tenant"],
     "namespace_id": "a7x3kq00000",
     "bypass": True,
+    "amounts": {"rpm": 1},
+    "idempotency_key": "ticket-1",
 }
 IN_MEMORY_ONLY = ("invalidate_config_cache",)
 """Verbs that need no table."""

@@ -19,6 +19,7 @@ In every state, everything that may happen is tried:
 
 - a read
 - a take, create, top-up, rebase, debit, credit, split, merge or take across shards
+- a reset by an operator, and a credit by an operator with an idempotency key that all operators share
 - its request is lost, its answer is lost, or a copy of it arrives late
 - it is sent again as the rules say, any number of times. A take or debit keeps its nonce, and a transaction its token.
   A credit is never sent again
@@ -32,7 +33,7 @@ each other (see ``pool``). So a configuration has finitely many states, and all 
 
 - promise: for every span that ends in a take, takes + debits - credits <= the largest capacity in force + what was
   earned. Added to this: what one deadline earns, if writes may be in flight while time passes, and what other shards
-  owe.
+  owe. What a reset raises the level by counts as a credit.
 - exact: an unsharded bucket offers what a token bucket without clients, views or faults would offer. It offers at most
   that if a client knows the time only roughly.
 - totals: the totals count what was applied, and nothing else.
@@ -42,6 +43,7 @@ each other (see ``pool``). So a configuration has finitely many states, and all 
 - belief: a client that treats its write as applied is right. A client that treats it as not applied may be wrong, or be
   charged twice, in two cases. Another write replaced the nonce before the resend, or a copy came late. Then the bucket
   has fewer tokens, never more.
+- once: a credit by an operator is given once with its key, and all of it reaches the bucket.
 - shards: every number belongs to exactly one shard, and no shard of several expires.
 - admitted: a request that is made while all others pause is admitted exactly if the tokens exist, however old the
   client's view is.

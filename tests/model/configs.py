@@ -23,6 +23,8 @@ Milli = tuple[int, ...]
 class Order(NamedTuple):
     """A write that an actor may attempt: ask (take), settle, combine (take and settle), split, merge, or take across.
 
+    An operator may reset, or grant a credit.
+
     ``effort``: how many tokens a take gives away so that it is not refused, as in ``core.add_or_set``.
     """
 
@@ -54,7 +56,7 @@ class Config:
     ``unsure``: client 0 at first considers times possible that are up to this many ticks later, and one tick earlier.
     Its bounds get narrower by one tick at a time. The bucket then offers at most what a token bucket in one place
     would. ``kept``: a client forgets a creation after this many ticks, or once the bucket has ``most_writes`` writes.
-    Nothing is explored beyond that.
+    Nothing is explored beyond that. ``resets``: clients may reset the bucket. ``grants``: an operator's credits.
     """
 
     name: str
@@ -86,6 +88,8 @@ class Config:
     unsure: int = 0
     kept: int = 3
     most_writes: int = 4
+    resets: bool = False
+    grants: tuple[Mapping[str, int], ...] = ()
     deeper: Mapping[str, Any] = field(default_factory=dict)
 
     def deepened(self) -> "Config":
@@ -150,7 +154,14 @@ class Config:
         apart = [(debt, refund) for debt in self.debts for refund in self.refunds if not set(debt) & set(refund)]
         both = [Order("settle", none, self.milli(one), self.milli(other), k) for one, other in apart for k in shards]
         splits = [one for one in self.aggregator_orders if self.clients_split and one.kind == "split"]
-        return (*asks, *across, *debits, *credits, *both, *self._combined([*debits, *credits, *both]), *splits)
+        settled = [*debits, *credits, *both]
+        return (*asks, *across, *settled, *self._combined(settled), *splits, *self._by_operator())
+
+    def _by_operator(self) -> list[Order]:
+        """Every write of an operator. It is written to all shards."""
+        none = self.milli({})
+        resets = [Order("reset", none, none, none)] if self.resets else []
+        return [*resets, *(Order("grant", none, none, self.milli(one)) for one in self.grants)]
 
     def _combined(self, settlements: Sequence[Order]) -> list[Order]:
         """Return every take with every settlement that may be put off."""
@@ -357,7 +368,89 @@ CONFIGS = (
         lossy=(),
         deeper={"lossy": (0, 1), "late": 1},
     ),
+    Config(
+        "resets",
+        "a bucket is reset again and again, while leases are credited or charged; requests and answers are lost",
+        ((FAST,),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        resets=True,
+        exact=True,
+        most_debt=1,
+        lossy=(0,),
+        deeper={"lossy": (0, 1), "deletes": True, "most_debt": 2},
+    ),
+    Config(
+        "resets limits",
+        "a bucket is reset while two clients move it to other limits, and remove and add one",
+        ((FAST,), (Limit("fast", 1, 1, 1), Limit("slow", 1, 1, 2))),
+        own=True,
+        consumes=({"fast": 1}, _PAIR),
+        resets=True,
+        lossy=(),
+        deeper={"lossy": (0, 1)},
+    ),
+    Config(
+        "resets unsure",
+        "a client that knows the time roughly resets the bucket",
+        ((FAST,),),
+        consumes=({"fast": 1}, {"fast": 2}),
+        resets=True,
+        unsure=1,
+        kept=2,
+        lossy=(),
+        deeper={"lossy": (0,)},
+    ),
+    Config(
+        "resets expiry",
+        "a bucket is reset while it may expire; a debt is not forgotten with it",
+        ((FAST,),),
+        ttl=2,
+        debts=({"fast": 1},),
+        most_debt=1,
+        resets=True,
+        lossy=(),
+        deeper={"lossy": (0,)},
+    ),
+    Config(
+        "operator credits",
+        "two operators give back what was spent, with the same key, while leases are credited or charged",
+        ((FAST,),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        grants=({"fast": 2},),
+        exact=True,
+        most_debt=1,
+        lossy=(0, 1),
+        deeper={"most_debt": 2, "deletes": True, "late": 1},
+    ),
+    Config(
+        "operator credits limits",
+        "an operator gives back what was spent while two clients move the bucket to other limits",
+        ((FAST,), (Limit("fast", 1, 1, 1),)),
+        own=True,
+        grants=({"fast": 1},),
+        lossy=(),
+        deeper={"lossy": (0,)},
+    ),
     _SHARDS,
+    replace(
+        _SHARDS,
+        name="resets shards",
+        about="all shards are reset, based on views from before they split and merged, while leases are credited",
+        refunds=({"fast": 1},),
+        resets=True,
+        forgets=True,
+        deeper={"lossy": (0,), "forgets": False},
+    ),
+    replace(
+        _SHARDS,
+        name="operator credits shards",
+        about="an operator gives back what was spent, to all shards, while they split and merge",
+        grants=({"fast": 2},),
+        forgets=True,
+        deeper={"lossy": (0,), "refunds": ({"fast": 1},), "forgets": False},
+    ),
     replace(
         _SHARDS,
         name="reborn",

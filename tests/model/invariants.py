@@ -25,7 +25,8 @@ DEBT = "debt"
 BELIEF = "belief"
 SHARDS = "shards"
 ADMITTED = "admitted"
-ALL = frozenset({PROMISE, EXACT, TOTALS, CLAMP, KEPT, DEBT, BELIEF, SHARDS, ADMITTED})
+ONCE = "once"
+ALL = frozenset({PROMISE, EXACT, TOTALS, CLAMP, KEPT, DEBT, BELIEF, SHARDS, ADMITTED, ONCE})
 
 Items = tuple[int, ...]
 
@@ -67,10 +68,19 @@ class Invariants:
         return tuple(ledger)
 
     def after_write(self, state: State, items: Items, plan: Plan, given: bool) -> tuple[Milli, ...]:
-        """Return the ledger after a write, and check the promise; ``given``: the write credits what was held."""
+        """Return the ledger after a write, and check the promise; ``given``: the write credits what was held.
+
+        A reset grants what it raises a level by: at most one capacity, and the debt that it ends.
+        """
+        self.require(ONCE, plan.kind != "grant" or not state.recorded, "a credit was given twice with one key")
         ledger = []
         for at_limit, (name, capacities) in enumerate(zip(self._config.names, self._config.capacities, strict=True)):
             credit = plan.credits[at_limit] if given else 0
+            if plan.kind == "reset":
+                had, has = (
+                    sum(self._pool.level(one, name, state.phase) for one in numbers) for numbers in (state.items, items)
+                )
+                credit = max(0, has - had)
             spent = plan.takes[at_limit] + plan.debits[at_limit]
             in_force = max(self._capacity(state.items, name), self._capacity(items, name))
             used = tuple(
@@ -100,6 +110,9 @@ class Invariants:
             self.require(TOTALS, total == plan.net[at_limit], f"{name} counts {total}, used were {plan.net[at_limit]}")
         if plan.kind != "create":
             self._check_kept(before, after, written, phase)
+        if plan.kind == "reset":
+            left = [shard for shard, one in enumerate(before) if one != ABSENT and shard not in after]
+            self.require(KEPT, not left, f"shards {left} were not reset")
 
     def _check_kept(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
         """No write creates a token, none decided just now loses one, and none leaves more than fits."""
@@ -115,7 +128,7 @@ class Invariants:
             # A take cuts off what may overflow by the latest time that its sender considers possible.
             cut = self._config.most_earned(name, self._config.unsure) if plan.unsure else 0
             spent = plan.takes[at_limit] + plan.debits[at_limit]
-            if spent:
+            if spent or plan.kind == "reset":
                 left = sum(pool.offered(one, name, phase) for one in has)
                 most = room - spent + late
                 self.require(CLAMP, left <= most, f"{left} of {name} left, {most} at most")
@@ -128,6 +141,11 @@ class Invariants:
             # A credit comes first: what does not fit is lost, even if tokens are then taken.
             credited = min(room, min(held, room) + plan.credits[at_limit])
             due = min(room, credited + returned - spent)
+            if plan.kind == "grant":
+                # All that an operator gives back has room.
+                due = held + plan.credits[at_limit]
+            elif plan.kind == "reset":
+                due = room
             self.require(KEPT, level <= due + late, f"{level} of {name} left where {due} are due: tokens were made")
             if not order.effort or plan.kind == "take across":
                 self.require(

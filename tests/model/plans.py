@@ -114,6 +114,8 @@ class Planner:
                 return self._settle(order, views.get(order.shard), now, marks, again)
             case "split":
                 return self._split(order, views.get(order.shard), now, nonce)
+            case "reset" | "grant":
+                return self._operate(order, views, now, nonce)
             case _:
                 return self._merge(order, views, now, nonce)
 
@@ -243,6 +245,21 @@ class Planner:
             return None
         stays, goes = self._rules.merge(staying, leaving, merging, nonce)
         return self._plan("merge", [(order.shard, stays), (order.shard + half, goes)], order, token=True)
+
+    def _operate(self, order: Order, views: dict[int, BucketView], now: TimeBounds, nonce: int) -> Decision:
+        """Return what an operator writes to all shards, None if some were not seen or there is nothing to write."""
+        if not is_complete({shard: view.layout.shard_count for shard, view in views.items()}):
+            return None
+        if order.kind == "reset":
+            filled = self._rules.filled(views, now)
+            writes = [(k, self._rules.reset(views[k], parts, nonce)) for k, parts in sorted(filled.items())]
+            return self._plan("reset", writes, order, token=True)
+        wanted = {name: milli // 1000 for name, milli in self._named(order.credits)}
+        found = self._rules.granted(views, wanted, now)
+        if not found.parts:
+            return None
+        writes = [(k, self._rules.operator_credit(views[k], parts, nonce)) for k, parts in sorted(found.parts.items())]
+        return self._plan("grant", writes, order._replace(credits=self._config.milli(found.given)), token=True)
 
     def _plan(self, kind: str, writes: Writes, order: Order, *, takes: bool = False, token: bool = False) -> Plan:
         return Plan(kind, tuple(writes), order.takes if takes else self._none, order.debits, order.credits, token)

@@ -212,6 +212,10 @@ def _reset_one(views: Any, low_s: int, period: Any) -> Any:
     return [*found[:-1], QuotaSet(views[-1].qk, views[-1].qk, views[-1].qk)] if len(found) > 1 else found
 
 
+def _reset_without_floor(views: Any, low_s: int, period: Any) -> Any:
+    return [QuotaSet(one.qk, -(10**40)) for one in quota.reset(views, low_s, period)]
+
+
 def _late_creation(begin_s: int, taken: int) -> int:
     return _CREATED(begin_s + 8, taken)
 
@@ -302,6 +306,7 @@ MUTATIONS = (
     _mutation("reset by an odd epoch after an edge", "resets differing", "promise", reset=_reset_odd),
     _mutation("reset by an even epoch before an edge", "resets differing", "period", reset=_reset_even),
     _mutation("reset at a later time", "resets", "early", reset=_reset_late),
+    _mutation("reset that sets without a floor", "resets", "promise", reset=_reset_without_floor),
     _mutation("reset of one shard", "shards reset", "kept", reset=_reset_one),
     _mutation("write without the hold", "shards", "reserved", guards=False),
     _mutation("split that gives both halves the whole", "shards", "kept", split=_split_whole),

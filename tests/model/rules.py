@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from zae_limiter.core import operator_actions
 from zae_limiter.core.top_up import Creation, Known, TopUp, top_up
 from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import attributes, bucket_writes
@@ -37,7 +38,9 @@ def topped_up(
 class Rules:
     """One function per writer, and what happens to a write whose answer is lost.
 
-    ``topped_up`` decides what a top-up returns. ``credits_any``: credits reach any bucket with the same name.
+    ``topped_up`` decides what a top-up returns. ``filled`` and ``granted`` decide what an operator's reset and credit
+    do. ``credits_any``: credits reach any bucket with the same name. ``keeps_records``: a credit of an operator
+    requires that its record is absent.
     """
 
     take: Callable[..., Any] = bucket_writes.take
@@ -49,12 +52,17 @@ class Rules:
     rebase: Callable[..., Any] = bucket_writes.rebase
     split: Callable[..., Any] = bucket_writes.split
     merge: Callable[..., Any] = bucket_writes.merge
+    reset: Callable[..., Any] = bucket_writes.reset
+    operator_credit: Callable[..., Any] = bucket_writes.operator_credit
+    filled: Callable[..., Any] = operator_actions.reset
+    granted: Callable[..., Any] = operator_actions.operator_credit
     sent_again: Callable[..., Any] = bucket_writes.sent_again
     is_mine: Callable[[Put | Update, Item], bool] = has_its_nonce
     resends_credits: bool = False
     honours_tokens: bool = True
     birth: Callable[[int, int], int] = drawn
     credits_any: bool = False
+    keeps_records: bool = True
 
 
 def create_without_birth(*given: Any) -> Put:

@@ -71,7 +71,7 @@ class State(NamedTuple):
     """Everything that exists.
 
     ``ledger`` is kept for every limit and every capacity it may have. It is the most that any span has used beyond its
-    earnings. Spans with a larger capacity are left out.
+    earnings. Spans with a larger capacity are left out. ``recorded``: the record of the operator's credit exists.
     """
 
     items: tuple[int, ...]
@@ -79,6 +79,7 @@ class State(NamedTuple):
     ledger: tuple[Milli, ...]
     phase: int
     version: int
+    recorded: bool = False
 
 
 class Move(NamedTuple):

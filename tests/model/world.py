@@ -19,6 +19,7 @@ from zae_limiter.tables import evaluate
 
 ANSWERED, ANSWER_LOST, REQUEST_LOST, LATE = "answered", "answer lost", "request lost", "late"
 _FATES = (ANSWERED, ANSWER_LOST, REQUEST_LOST)
+OPERATOR = ("reset", "grant")
 
 Applied = dict[int, int]
 """The items after a write, by shard."""
@@ -171,6 +172,8 @@ class World:
 
         It settles only with what it holds, also if the settlement was put off.
         """
+        if order.kind in OPERATOR:
+            return True
         if any(order.takes) and order.kind != "combine":
             return not any(actor.held)
         for held, debit, credit in zip(actor.held, order.debits, order.credits, strict=True):
@@ -212,7 +215,7 @@ class World:
         committed = plan.token and job.acted > 0 and self._rules.honours_tokens
         done = None if committed else self._write(state, plan, job)
         if done is not None:
-            given = not job.credited and self._is_its_own(state, plan, actor)
+            given = plan.kind == "grant" or (not job.credited and self._is_its_own(state, plan, actor))
             state = self._recorded(state, done, (plan, who), given=given)
             job = job._replace(acted=min(2, job.acted + 1), credited=job.credited or any(plan.credits))
             state = _with(state, who, state.actors[who]._replace(job=job))
@@ -222,6 +225,8 @@ class World:
 
     def _write(self, state: State, plan: Plan, job: Job) -> Applied | None:
         """Return the items after a write, None if it is refused. All of its operations are applied, or none."""
+        if plan.kind == "grant" and state.recorded and self._rules.keeps_records:
+            return None
         before = tuple([state.items[shard] for shard, _ in plan.writes])
         key = id(plan), before, state.phase
         if key not in self._applied:
@@ -245,6 +250,7 @@ class World:
         for shard, number in done.items():
             items[shard] = number
         ledger = self.invariants.after_write(state, tuple(items), plan, given)
+        state = state._replace(recorded=state.recorded or plan.kind == "grant")
         overwritten = {self.pool.items[state.items[shard]].get("op", 0) - 1 for shard in done} - {-1, who}
         return _disturbed(state._replace(items=tuple(items), ledger=ledger), overwritten)
 
@@ -253,6 +259,8 @@ class World:
         actor = state.actors[who]
         assert actor.job is not None
         order = actor.job.order
+        if order.kind in OPERATOR:
+            return _with(state, who, actor._replace(job=actor.job._replace(again=True)))
         only_credits = any(order.credits) and not any(order.debits) and not any(order.takes)
         if only_credits and not self._rules.resends_credits:
             return self._ended(state, who, _less(actor.held, order.credits))
@@ -278,7 +286,7 @@ class World:
             # A refused debit is decided again; a credit is refused only if the bucket no longer exists.
             done = applied or plan.kind == "credit"
             held = _less(held, plan.credits) if done and not any(plan.debits) else self._none if done else held
-        elif applied and (self.config.debts or self.config.refunds):
+        elif applied and plan.kind not in OPERATOR and (self.config.debts or self.config.refunds):
             held = plan.takes
             seen = seen._replace(birth=self.pool.places[seen.views[shards[0]]][2])
         return self._ended(_with(state, who, seen), who, held)
@@ -344,7 +352,7 @@ class World:
                 for one in actors
             ]
         )
-        return State(later(state.items), actors, ledger, phase, state.version)
+        return State(later(state.items), actors, ledger, phase, state.version, state.recorded)
 
     def _older(self, actor: Actor) -> Actor:
         job, late_write = actor.job, actor.late_write

@@ -7,6 +7,7 @@ so a bug in one of them does not hide a fault that another would notice.
 from tests.mutations.chains import CHAINS
 from tests.mutations.combined import COMBINED
 from tests.mutations.mutation import Mutation
+from tests.mutations.operators import OPERATORS
 from tests.mutations.rebases import EXPIRIES, REBASES
 from tests.mutations.requests import CLOCKS, USAGES
 from tests.mutations.settlements import LOST_ANSWERS, SETTLEMENTS
@@ -25,6 +26,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *SPLITS,
     *MERGES,
     *ACROSS,
+    *OPERATORS,
     *LOST_ANSWERS,
     *CHAINS,
     *SLOTS,

@@ -143,6 +143,7 @@ LOST_ANSWERS = (
         patch(Server, "prepare", functions.forgetting_tokens),
         simulation(OVER | MISCOUNTED | {"twice"}, LOST_RESPONSE, SHARDS),
         model("torn", BELIEF, 3, honours_tokens=False),
+        model("resets", BELIEF, 3, honours_tokens=False),
         model("across", BELIEF, 6, honours_tokens=False),
     ),
     mutation(

@@ -57,6 +57,7 @@ def test_keys_are_those_of_the_specification() -> None:
         keys.sk_config("gpt-4"),
         keys.sk_usage("gpt-4", "2024-01-01T14:00:00Z"),
         keys.sk_audit("event"),
+        keys.sk_credit("ticket-1"),
         keys.sk_namespace("tenant"),
         keys.sk_nsid("a7x3kq00000"),
     ]
@@ -77,6 +78,7 @@ def test_keys_are_those_of_the_specification() -> None:
         "#CONFIG#gpt-4",
         "#USAGE#gpt-4#2024-01-01T14:00:00Z",
         "#AUDIT#event",
+        "#CREDIT#ticket-1",
         "#NAMESPACE#tenant",
         "#NSID#a7x3kq00000",
     ] == built

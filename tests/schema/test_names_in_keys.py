@@ -40,6 +40,7 @@ SORTED = {
     keys.sk_usage: ("#USAGE", some.resources, window_keys),
     keys.sk_warned: ("#WARNED", some.resources),
     keys.sk_audit: ("#AUDIT", event_ids),
+    keys.sk_credit: ("#CREDIT", some.entity_ids),
     keys.sk_namespace: ("#NAMESPACE", some.namespaces),
     keys.sk_nsid: ("#NSID", some.namespace_ids),
     keys.gsi1_sk_child: ("CHILD", some.entity_ids),

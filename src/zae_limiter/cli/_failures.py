@@ -48,6 +48,7 @@ INTERRUPTED = 130
 _OPTIONS = {
     **dict.fromkeys(("start_event_id", "cursor", "next_key"), "--cursor"),
     "cascade_resources": "--cascade-resource",
+    "idempotency_key": "--key",
     "parent_id": "--parent",
     "principal": "--principal",
     "reason": "--reason",

@@ -153,18 +153,22 @@ def event_row(event: AuditEvent) -> Sequence[str]:
 
 
 def in_words(details: dict[str, Any]) -> str:
-    """Format the details of a change; limits have the form of the command line."""
+    """Format the details of a change; limits and amounts have the form of the command line."""
     words = []
     for key, value in details.items():
         if key == "limits" and isinstance(value, list):
             words += [limit_words(one) for one in value]
+        elif isinstance(value, dict) and value:
+            words.append(f"{key}={','.join(f'{name}:{amount}' for name, amount in value.items())}")
         elif value is not None:
             words.append(f"{key}={value if isinstance(value, str) else dumps(value)}")
     return " ".join(words)
 
 
 def limit_words(stored: Any) -> str:
-    """Format a limit of an event; an unknown format of a newer version is printed as JSON."""
+    """Format a limit of an event, or its name; an unknown format of a newer version is printed as JSON."""
+    if isinstance(stored, str):
+        return stored
     try:
         return write_limit(Limit.from_dict(stored))
     except ValidationError:

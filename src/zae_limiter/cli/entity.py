@@ -9,6 +9,7 @@ import click
 
 from zae_limiter.cli import _entity_changes as changes
 from zae_limiter.cli import _entity_limits as limits
+from zae_limiter.cli import _entity_operators as operators
 from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._entity_facts import ENTITY_KEYS, ancestors_of, cascade_words, entity_facts, print_entity
 from zae_limiter.cli._entity_list import list_entities
@@ -193,5 +194,5 @@ def children(entity_id: str, as_json: bool, store: StoreChoice) -> None:
         print_note(f"Entity {entity_id} has no children. Create one: {create_one}")
 
 
-for command in (*limits.COMMANDS, *changes.COMMANDS, list_entities):
+for command in (*limits.COMMANDS, *changes.COMMANDS, *operators.COMMANDS, list_entities):
     entity.add_command(command)

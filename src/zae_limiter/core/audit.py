@@ -28,6 +28,8 @@ class AuditAction(StrEnum):
     ENTITY_BLOCKED = "entity_blocked"
     ENTITY_UNBLOCKED = "entity_unblocked"
     BYPASS_SET = "bypass_set"
+    BUCKETS_RESET = "buckets_reset"
+    CREDITED = "credited"
     LIMITS_SET = "limits_set"
     LIMITS_DELETED = "limits_deleted"
     RESOURCE_DEFAULTS_SET = "resource_defaults_set"

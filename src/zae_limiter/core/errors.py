@@ -33,7 +33,8 @@ arguments in ``args``, so it survives pickling. It builds its message only when 
     │   ├── InvalidIdentifierError
     │   ├── InvalidNameError
     │   ├── NoLimitsInForceError
-    │   └── TooManyBucketsError
+    │   ├── TooManyBucketsError
+    │   └── IdempotencyKeyReusedError: see operator_actions
     └── MissingExtraError
 """
 

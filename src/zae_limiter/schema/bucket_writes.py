@@ -1,4 +1,4 @@
-"""Describe all writes to a bucket item: take, top up, settle (debit and credit), create, rebase, split, merge.
+"""Describe all writes to a bucket item: take, top up, settle, create, rebase, split, merge, reset, operator credit.
 
 Every writer adds 1 to the write counter and stores its nonce. All but a pure credit *hold*: they
 require the birth number and the generation that the client saw. So the numbers that were computed
@@ -7,7 +7,7 @@ count must also raise the generation.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zae_limiter.core.acquire import MixedTake, Take
 from zae_limiter.core.add_or_set import Add, Part
@@ -41,6 +41,9 @@ from zae_limiter.schema.operations import (
     Ranges,
     Update,
 )
+
+if TYPE_CHECKING:
+    from zae_limiter.core.operator_actions import Filled
 
 _WRITE_COUNTER, _NONCE, _TTL = attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL
 _STATE = keys.sk_state()
@@ -270,6 +273,39 @@ def merge(staying: BucketView, leaving: BucketView, merging: Merging, nonce: int
         slot_writes.remove_cohorts(leaving.layout.shared.shares[position].name, cohorts, [], as_seen)
     gone = Delete(leaving.layout.key, (leaving.layout.guard, Ranges(ranges), *as_seen))
     return Update(layout.key, add, put, (), tuple(when)), gone
+
+
+def reset(view: BucketView, filled: "Sequence[Filled]", nonce: int) -> Update:
+    """Return the write that fills limits of a shard. All shards of a bucket are written in one transaction.
+
+    The expiry stays as it is: a limit that is filled never needs longer until it is full.
+    """
+    layout = view.layout
+    # Hazard: a write that was decided before may set a level that it saw. The new generation refuses it.
+    put: dict[str, Any] = {_NONCE: nonce, attributes.GENERATION: layout.generation + 1}
+    when: list[Condition] = [layout.guard]
+    for position, balance, low in filled:
+        name = layout.balance_names[position]
+        put[name] = balance
+        if low is not None:
+            when.append(AtLeast(name, low))
+    return Update(layout.key, {_WRITE_COUNTER: 1}, put, (), tuple(when))
+
+
+def operator_credit(view: BucketView, parts: Sequence[Add], nonce: int) -> Update:
+    """Return the write that gives back what was spent, and takes it off the totals.
+
+    Unlike the credit of a lease it holds, because its bounds follow from the layout. It is part of a transaction with
+    the record of the credit.
+    """
+    layout = view.layout
+    add = {_WRITE_COUNTER: 1}
+    put: dict[str, Any] = {_NONCE: nonce}
+    when: list[Condition] = [layout.guard]
+    for part in parts:
+        _write_part(layout, part, add, put)
+        when.append(_condition(layout.balance_names[part.position], part))
+    return Update(layout.key, add, put, (), tuple(when))
 
 
 def _recounted(layout: StoredLayout, shard_count: int, nonce: int) -> dict[str, Any]:

@@ -184,6 +184,11 @@ def parse_audit_sk(sk: str) -> str | None:
     return _after(sk, SK_AUDIT_PREFIX)
 
 
+def sk_credit(idempotency_key: str) -> str:
+    """Return the sort key of the record of an operator's credit. The key may contain any character."""
+    return f"#CREDIT#{idempotency_key}"
+
+
 def sk_namespace(name: str) -> str:
     """Return the sort key of the forward record of a namespace, which is found by name."""
     return f"{SK_NAMESPACE_PREFIX}{name}"

@@ -9,6 +9,7 @@ from typing import Any
 from zae_limiter._async.admin.entities import EntityVerbs
 from zae_limiter._async.admin.limits import LimitVerbs
 from zae_limiter._async.admin.namespaces import NamespaceVerbs
+from zae_limiter._async.admin.operators import OperatorVerbs
 from zae_limiter._async.admin.reports import ReportVerbs
 from zae_limiter._async.protocol import RepositoryProtocol
 from zae_limiter.core.location import deployed_name
@@ -16,7 +17,7 @@ from zae_limiter.core.status import CacheStats
 from zae_limiter.infra.naming import table_name
 
 
-class AdminVerbs(EntityVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
+class AdminVerbs(EntityVerbs, OperatorVerbs, LimitVerbs, NamespaceVerbs, ReportVerbs):
     """Every admin method, and the names of stack and table."""
 
     @property

@@ -10,7 +10,7 @@ from zae_limiter.core.audit import AuditChange, AuditEvent, check_principal, nam
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.names import RESERVED_NAMESPACE
-from zae_limiter.core.outcome import Cancelled, Committed
+from zae_limiter.core.outcome import Cancelled, Committed, Refused
 from zae_limiter.schema import audit_item, namespace_item, namespace_lists
 from zae_limiter.schema.operations import Key, Operation, Query
 
@@ -47,7 +47,10 @@ def make_change(scope: Scope, change: AuditChange, decide: Callable[[], Sequence
 
 
 def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
-    """Carry out several changes as `make_change` does, each with an event, all in one transaction."""
+    """Carry out several changes as `make_change` does, each with an event, all in one transaction.
+
+    A change that was carried out by an attempt whose response was lost is not made again.
+    """
     outcome: object = None
     backoff = scope.client.backoff(_PAUSES)
     for _ in range(_MOST_TRIES):
@@ -58,6 +61,9 @@ def make_changes(scope: Scope, decide: Callable[[], PlannedChange]) -> None:
         required = _required(scope)
         outcome = scope.client.transact([*operations, *events, *required], "change")
         if isinstance(outcome, Committed):
+            return
+        if isinstance(outcome, Cancelled) and isinstance(outcome.reasons[len(operations)], Refused):
+            # The first event exists. No other transaction has its id, so an earlier attempt was carried out.
             return
         if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
             raise NamespaceNotFoundError(scope.namespace)
@@ -110,5 +116,9 @@ def _event(scope: Scope, change: AuditChange) -> Operation:
     now_ms = scope.now_ms()
     # Nonces increase, so events of one client within the same millisecond keep their order.
     event = record(change, now_ms, next(scope.client.nonces))
-    expires_s = now_ms // 1000 + scope.settings.audit_retention_days * _SECONDS_PER_DAY
-    return audit_item.write(scope.namespace_id, event, expires_s)
+    return audit_item.write(scope.namespace_id, event, audit_expiry_s(scope))
+
+
+def audit_expiry_s(scope: Scope) -> int:
+    """Return when an event of now expires, in seconds since the epoch. The record of a credit expires with it."""
+    return scope.now_ms() // 1000 + scope.settings.audit_retention_days * _SECONDS_PER_DAY
