@@ -166,6 +166,9 @@ class FaultyTable(Wrapped):
         # Only an embedded table is sent transactions here: they create a bucket and check the namespace.
         return await self._world.write(operations[0], lambda: self.table.transact(operations, token))
 
+    def write_now(self, operation: Any) -> None:
+        """Leave every write to ``write``, which the world may delay."""
+
     async def update_all(self, updates: Any) -> Any:
         return await self._world.write_together(updates, lambda: self.table.together.update_all(updates))
 

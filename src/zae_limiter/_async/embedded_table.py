@@ -85,8 +85,20 @@ class EmbeddedTable:
 
     @property
     def together(self) -> "EmbeddedTable":
-        """The writes of several items in one step."""
+        """The writes that are made in place."""
         return self
+
+    def write_now(self, operation: Update) -> WriteOutcome | None:
+        """Carry out one update if its conditions hold; None if the table would have to wait."""
+        self._writes_to_upkeep -= 1
+        if self._writes_to_upkeep <= 0:
+            if self._table.upkeep_waits:
+                return None
+            self._start_upkeep()
+        try:
+            return self._table.write(operation)
+        except Busy:
+            return None
 
     async def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
         """Apply updates of different items that exist, all or none, and return the new items; None if nothing was."""
@@ -254,6 +266,11 @@ class EmbeddedTable:
 
     async def _keep_up(self) -> None:
         """Start a sweep or a checkpoint if one is due, and pause if the write-ahead log is too long."""
+        self._start_upkeep()
+        await self._pause()
+
+    def _start_upkeep(self) -> None:
+        """Start a sweep or a checkpoint if one is due."""
         self._writes_to_upkeep = _WRITES_BETWEEN_UPKEEP
         now_ms = self._clock.now_ms()
         if now_ms < self._hour_ends_ms - HOUR_MS:
@@ -273,7 +290,6 @@ class EmbeddedTable:
                 runtime.in_background(self._tidy, sweeps)
             else:
                 self._tidy(sweeps)
-        await self._pause()
 
     async def _give_way(self) -> None:
         """Let other tasks run before the next slice of a report, and let background upkeep end.

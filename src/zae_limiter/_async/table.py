@@ -41,7 +41,10 @@ class ServerTimePort(Protocol):
 
 
 class TogetherPort(Protocol):
-    """Writes of several items in one step, which an embedded table makes in place."""
+    """Writes that an embedded table makes in place: one without waiting, or several items in one step."""
+
+    def write_now(self, operation: Update) -> WriteOutcome | None:
+        """Carry out one update if its conditions hold; None if the table would have to wait."""
 
     async def update_all(self, updates: Sequence[Update]) -> Sequence[Item] | None:
         """Apply updates of different items that exist, all or none, and return the new items.
@@ -68,7 +71,7 @@ class Table(Protocol):
 
     @property
     def together(self) -> TogetherPort | None:
-        """The writes of several items in one step, None if only a transaction makes them."""
+        """The writes that are made in place, None if the table makes none."""
 
     @property
     def index_lag_s(self) -> float:

@@ -10,9 +10,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zae_limiter.core.config import Links, Resolution
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.slots import MixedView, SlotTake
 from zae_limiter.core.status import CacheStats, OnUnavailable
+from zae_limiter.core.tracked import is_mixed
 from zae_limiter.core.view import NO_LIMITS, EffectiveLimits, View
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BucketView
@@ -60,7 +61,8 @@ class KnownLimits:
     """Limits in force as last read, when they were read, and when to read them again.
 
     ``terms`` is None if no limits are stored; that is cached too. ``links`` is None if an acquire takes only from the
-    bucket of these limits.
+    bucket of these limits. ``is_plain`` is True if that is so, and all limits are enforced rate limits
+    without warnings.
     """
 
     resolution: Resolution
@@ -68,6 +70,14 @@ class KnownLimits:
     read_ms: int
     expires_ms: int
     links: Links | None = None
+    is_plain: bool = field(init=False, compare=False, default=False)
+
+    def __post_init__(self) -> None:
+        """Look at the limits once."""
+        limits = () if self.terms is None else self.terms.limits
+        warns = any(limit.warn_at for limit in limits)
+        is_plain = self.links is None and self.terms is not None and not warns and not is_mixed(limits)
+        object.__setattr__(self, "is_plain", is_plain)
 
     def is_fresh(self, now_ms: int) -> bool:
         """Say whether they need not be read again yet."""

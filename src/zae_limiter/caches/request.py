@@ -190,11 +190,11 @@ class HeldBucket(NamedTuple):
     def less(self, back: Mapping[str, int], consumed: Mapping[str, int]) -> "HeldBucket":
         """Return what is held of the bucket after amounts were given back, of those that the lease holds."""
         admitted = self.admitted
-        if type(admitted) is not AdmittedMixed or not admitted.charges:
+        if not isinstance(admitted, AdmittedMixed) or not admitted.charges:
             return self
         changes = self.charge({name: -amount for name, amount in back.items()}, consumed).changes
         left = charges_left(admitted.charges, {name: -amount for name, amount in changes.items()})
-        return self._replace(admitted=replace(admitted, charges=left))
+        return self._replace(admitted=admitted.charging(left))
 
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
         """Return what changes in tokens, up or down, mean for a bucket without slots; None if nothing changes."""

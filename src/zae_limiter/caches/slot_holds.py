@@ -10,8 +10,10 @@ from typing import NamedTuple
 from weakref import ref
 
 from zae_limiter.caches.buckets import BucketId
+from zae_limiter.core.limit import Limit
 from zae_limiter.core.slots import Claim, SlotRenewal, cohort_end_s, taken_from
 from zae_limiter.core.tracked import AdmittedMixed
+from zae_limiter.core.view import EffectiveLimits
 
 _RETRY_MS = 250
 """After a renewal that was not answered, the next one follows after this many milliseconds."""
@@ -22,50 +24,54 @@ OnLost = Callable[[], None] | None
 
 
 class SlotHold:
-    """The slots that a lease holds of one bucket.
+    """The slots that a lease holds of one bucket since ``since_ms``.
 
-    ``renewals`` is the number of renewals in flight, and ``owed`` are slots to return once they have ended.
-    ``is_final`` is True if the slots cannot be renewed any more.
+    ``changed_claims`` replace those of the take; None if they are the same. ``renewals`` is the number of renewals in
+    flight, and ``owed`` are slots to return once they have ended. ``is_closed`` is True once the lease has returned all
+    of them, and ``is_final`` if they cannot be renewed any more. ``jitter`` is drawn when it is needed.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "birth",
-        "bucket",
-        "claims",
-        "is_final",
-        "is_lost",
-        "jitter",
-        "limits",
-        "on_lost",
-        "owed",
-        "renewals",
-        "retry_ms",
-        "since_ms",
-        "terms",
-    )
+    # Defaults of the class, and no slots. Most leases end before anything of this changes. Assigning all of it would
+    # cost as much as returning the slots.
+    changed_limits: Mapping[str, Limit] | None = None
+    jitter: float | None = None
+    on_lost: OnLost = None
+    owed: dict[str, int] | None = None
+    retry_ms = 0
+    is_closed = False
+    is_final = False
+    is_lost = False
 
-    def __init__(
-        self,
-        bucket: BucketId,
-        admitted: AdmittedMixed,
-        since_ms: int,
-        jitter: float,
-        on_lost: OnLost,
-    ) -> None:
+    def __init__(self, bucket: BucketId, admitted: AdmittedMixed, since_ms: int) -> None:
         self.bucket = bucket
-        self.terms = admitted.terms
-        self.limits = {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
-        self.birth = admitted.birth
-        self.claims: Sequence[Claim] = admitted.claims
+        self.admitted = admitted
         self.since_ms = since_ms
-        self.jitter = jitter
-        self.on_lost = on_lost
-        self.owed: dict[str, int] | None = None
+        # These are read by every release, which is faster with values of their own.
+        self.changed_claims: Sequence[Claim] | None = None
         self.renewals = 0
-        self.retry_ms = 0
-        self.is_final = False
-        self.is_lost = False
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The slots that are held."""
+        # Not stored here: another thread may close the hold at this moment, and would be undone.
+        changed = self.changed_claims
+        return self.admitted.claims if changed is None else changed
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """The limits of concurrent use, by name."""
+        changed = self.changed_limits
+        return _slot_limits(self.admitted) if changed is None else changed
+
+    @property
+    def terms(self) -> EffectiveLimits:
+        """The limits that the take was judged by."""
+        return self.admitted.terms
+
+    @property
+    def birth(self) -> int | None:
+        """The birth number of the bucket."""
+        return self.admitted.birth
 
     @property
     def end_ms(self) -> int | None:
@@ -93,7 +99,7 @@ class SlotHold:
             return None
         first = min(self.claims, key=lambda claim: claim.end_s)
         hold_ms = self.hold_ms(first.name)
-        before_end_ms = int(hold_ms * (1 + self.jitter) / 3)
+        before_end_ms = int(hold_ms * (1 + (self.jitter or 0.0)) / 3)
         return max(self.retry_ms, self.since_ms + hold_ms // 2, first.end_s * 1000 - before_end_ms)
 
 
@@ -126,17 +132,29 @@ class SlotHolds:
 
     def open(self, bucket: BucketId, admitted: AdmittedMixed, since_ms: int, on_lost: OnLost) -> SlotHold:
         """Keep the slots of a lease until they are taken out."""
-        hold = SlotHold(bucket, admitted, since_ms, self._draw(), on_lost)
-        with self._mutex:
-            self._holds[id(hold)] = ref(hold)
+        hold = SlotHold(bucket, admitted, since_ms)
+        hold.on_lost = on_lost
+        hold.jitter = self._draw()
+        self.keep(hold)
         return hold
 
-    def add(self, hold: SlotHold, admitted: AdmittedMixed) -> None:
-        """Add slots that a lease has taken since, perhaps of limits that the bucket did not have before."""
+    def keep(self, hold: SlotHold) -> None:
+        """Keep the slots of a lease until they are taken out."""
+        # Without the lock, because every take of slots runs this: it is one step.
+        self._holds[id(hold)] = ref(hold)
+
+    def add(self, hold: SlotHold, admitted: AdmittedMixed) -> bool:
+        """Add slots that a lease has taken since, perhaps of limits that the bucket did not have before.
+
+        False if the lease has ended.
+        """
         with self._mutex:
-            hold.limits |= {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
-            hold.claims = (*hold.claims, *admitted.claims)
+            if hold.is_closed:
+                return False
+            hold.changed_limits = {**hold.limits, **_slot_limits(admitted)}
+            hold.changed_claims = (*hold.claims, *admitted.claims)
             self._holds[id(hold)] = ref(hold)
+            return True
 
     def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> list[Claim]:
         """Remove slots that are returned now. If they are being renewed, the renewal returns them."""
@@ -145,18 +163,29 @@ class SlotHolds:
                 owed = hold.owed or {}
                 hold.owed = {**owed, **{name: owed.get(name, 0) + amount for name, amount in amounts.items()}}
                 return []
-            gone, hold.claims = taken_from(hold.claims, amounts)
+            gone, hold.changed_claims = taken_from(hold.claims, amounts)
             self._drop_if_empty(hold)
             return gone
 
-    def close(self, hold: SlotHold) -> bool:
-        """Remove all slots of a lease, which the caller returns; False if they are being renewed."""
+    def close(self, hold: SlotHold, changed: Sequence[Claim] | None) -> bool:
+        """Remove all slots of a lease, which the caller returns; ``changed`` are its changed claims, as the caller saw.
+
+        False if they are being renewed, or were changed since, or are not kept any more. Then another exit was faster,
+        or this is a copy of the process.
+        """
         with self._mutex:
-            if hold.renewals:
+            if hold.renewals or hold.changed_claims is not changed or self._holds.pop(id(hold), None) is None:
                 return False
-            hold.claims = ()
-            self._holds.pop(id(hold), None)
+            hold.changed_claims = ()
+            hold.is_closed = True
             return True
+
+    def open_again(self, hold: SlotHold) -> None:
+        """Keep the slots of a closed lease again, because they could not be returned yet."""
+        with self._mutex:
+            hold.changed_claims = None
+            hold.is_closed = False
+            self._holds[id(hold)] = ref(hold)
 
     def lost(self, late_ms: int) -> list[SlotHold]:
         """Return the leases that have lost slots since the last call: their end has passed, at the latest time."""
@@ -215,7 +244,7 @@ class SlotHolds:
                     self._move(hold, group.shard, moved)
                 hold.renewals -= 1
                 if hold.owed and not hold.renewals:
-                    gone, hold.claims = taken_from(hold.claims, hold.owed)
+                    gone, hold.changed_claims = taken_from(hold.claims, hold.owed)
                     hold.owed = None
                     returned.append((hold, gone))
                 self._drop_if_empty(hold)
@@ -240,14 +269,17 @@ class SlotHolds:
                 # These slots are gone. The lease notices that at their end.
                 hold.is_final = True
                 claims.append(claim._replace(milli=left))
-        hold.claims = claims
+        hold.changed_claims = claims
 
     def _existing(self) -> list[SlotHold]:
         """Return the slots of leases that still exist, and forget the others."""
         found: list[SlotHold] = []
-        for key, one in list(self._holds.items()):
+        # Copied in one step, because leases that are entered do not wait for the lock.
+        for key, one in self._holds.copy().items():
             hold = one()
             if hold is not None:
+                if hold.jitter is None:
+                    hold.jitter = self._draw()
                 found.append(hold)
             elif self._holds.get(key) is one:
                 del self._holds[key]
@@ -256,6 +288,10 @@ class SlotHolds:
     def _drop_if_empty(self, hold: SlotHold) -> None:
         if not hold.claims and not hold.renewals:
             self._holds.pop(id(hold), None)
+
+
+def _slot_limits(admitted: AdmittedMixed) -> dict[str, Limit]:
+    return {limit.name: limit for limit in admitted.terms.limits if limit.hold_seconds}
 
 
 def _end_of(hold: SlotHold) -> int | None:

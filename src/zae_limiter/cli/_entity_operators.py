@@ -2,18 +2,25 @@
 
 import click
 
+from zae_limiter.cli._amount_syntax import (
+    AMOUNT_FORM,
+    WrittenAmount,
+    check_currencies,
+    gather_amounts,
+    parse_amount,
+)
 from zae_limiter.cli._confirm import require_consent
 from zae_limiter.cli._help import examples, help_of, json_shape
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, gather_amounts, parse_amount
-from zae_limiter.cli._options import Changing, changing_options, reading_each, yes_option
+from zae_limiter.cli._options import Changing, LimitOptions, changing_options, reading_each, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
 from zae_limiter.cli._resource_options import resource_argument, resource_option
-from zae_limiter.cli._store import opened
+from zae_limiter.cli._store import limits_in_force, opened
+from zae_limiter.core.money import format_with_unit
 from zae_limiter.core.names import ALL_RESOURCES
 
 RESETTING = ("zae-limiter entity reset user-1 --yes", "zae-limiter entity reset user-1 --resource gpt-4 --yes")
 CREDITING = (
-    "zae-limiter entity credit user-1 gpt-4 -a tpm:1.5k --key ticket-1234",
+    "zae-limiter entity credit user-1 gpt-4 -a spend:12.50usd --key ticket-1234",
     "zae-limiter entity credit user-1 gpt-4 -a rpm:1 -a tpm:500 --key ticket-1235 --principal ops",
 )
 RESET = json_shape("{entity_id, resources: [the resources whose buckets were reset]}")
@@ -59,7 +66,7 @@ def reset(entity_id: str, resource: str | None, yes: bool, changing: Changing) -
     metavar=AMOUNT_FORM,
     multiple=True,
     required=True,
-    help="Amount to give back of a limit, such as rpm:1 or tpm:1.5k. Repeatable.",
+    help="Amount to give back of a limit, such as tpm:1.5k or spend:12.50usd. Repeatable.",
 )
 @click.option(
     "--key",
@@ -68,7 +75,7 @@ def reset(entity_id: str, resource: str | None, yes: bool, changing: Changing) -
     help="Idempotency key, such as the number of a ticket: the same credit is given once.",
 )
 @changing_options
-def credit(entity_id: str, resource: str, amounts: tuple[tuple[str, int], ...], key: str, changing: Changing) -> None:
+def credit(entity_id: str, resource: str, amounts: tuple[WrittenAmount, ...], key: str, changing: Changing) -> None:
     """Credit an entity for at most what it has spent, and show how much was given.
 
     With the same key, a second call gives nothing, and shows what the first has given. To grant more
@@ -76,11 +83,15 @@ def credit(entity_id: str, resource: str, amounts: tuple[tuple[str, int], ...], 
     """
     asked = gather_amounts(amounts)
     with opened(changing.store) as limiter:
+        limits = limits_in_force(limiter, LimitOptions(entity_id, resource, None), list(asked))
+        units = {limit.name: limit.unit for limit in limits}
+        check_currencies(amounts, units)
         given = limiter.credit(entity_id, resource, asked, key, changing.principal)
     if changing.as_json:
         print_json({"entity_id": entity_id, "resource": resource, "amounts": asked, "given": given})
         return
-    print_grid(Grid(COLUMNS, [(name, str(amount), str(given[name])) for name, amount in asked.items()]))
+    texts = [[format_with_unit(one[name], units.get(name)) for one in (asked, given)] for name in asked]
+    print_grid(Grid(COLUMNS, [(name, *both) for name, both in zip(asked, texts, strict=True)]))
     if given != asked:
         print_note("No more than that was spent.")
 

@@ -50,6 +50,10 @@ class AdmittedMixed(Admitted):
     claims: tuple[Claim, ...]
     charges: tuple[EpochCharge, ...]
 
+    def charging(self, charges: tuple[EpochCharge, ...]) -> "AdmittedMixed":
+        """Return the same result with other charges."""
+        return AdmittedMixed(self.terms, self.birth, self.claims, charges)
+
 
 class Taken(NamedTuple):
     """What a take claims of slots, and charges to tracked limits."""
@@ -332,7 +336,7 @@ def with_charges(before: Admitted, after: Admitted) -> Admitted:
     if not isinstance(before, AdmittedMixed):
         # Nothing was taken before, or the bucket had only enforced rate limits then.
         return AdmittedMixed(before.terms, after.birth if before.birth is None else before.birth, (), after.charges)
-    return replace(before, charges=before.charges + after.charges)
+    return before.charging(before.charges + after.charges)
 
 
 def charges_left(charges: Sequence[EpochCharge], back: Mapping[str, int]) -> tuple[EpochCharge, ...]:

@@ -63,6 +63,9 @@ CASCADE = "cascade"
 PARENT_ID = "parent_id"
 WRITE_COUNTER = "b_wcu_tc"
 
+IN_USE_MARK = "~"
+"""The prefix of a number of slots among the totals of an opening. No attribute of a bucket begins with it."""
+
 # Config, per limit: l_{limit}_{field}
 CONFIG_FIELDS = frozenset({CAPACITY, REFILL_AMOUNT, REFILL_PERIOD, HOLD, QUOTA_AMOUNT, QUOTA_SCHEDULE, *OPTIONS})
 CONFIG_VERSION = "config_version"

@@ -15,12 +15,13 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
 from zae_limiter.core.shard_totals import ShardHolding, available, fold
 from zae_limiter.core.sharding import MOST_SHARDS
-from zae_limiter.core.slots import Cohorts, MixedView
+from zae_limiter.core.slots import MixedView
 from zae_limiter.core.status import BucketState
 from zae_limiter.core.tracked import proven
 from zae_limiter.core.view import NO_LIMITS, Amounts, BucketLayout, EffectiveLimits, Pace, View, pace_after
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.bucket_layout import ItemLayout, cohort_names, limit_layout_of, owner_of
+from zae_limiter.schema.bucket_layout import ItemLayout, limit_layout_of, owner_of
+from zae_limiter.schema.item_view import ItemView, cohorts_of
 from zae_limiter.schema.operations import Key, Matches
 
 BucketView = View["StoredLayout"]
@@ -134,6 +135,8 @@ def view_after_write(before: BucketView, item: Item, own: Amounts, now_ms: int) 
     layout = before.layout
     if not layout.shared.is_mixed:
         return view_after_take(before, item, own, now_ms)
+    if type(before) is ItemView:
+        return before.after_write(item, own, now_ms)
     try:
         numbers = layout.shared.read_numbers(item)
     except KeyError as missing:
@@ -175,21 +178,6 @@ def _mixed_view(
     """Return the view of a bucket with limits of several kinds."""
     expires_s = fields.optional_number(item, attributes.TTL)
     return MixedView(layout, numbers, now_ms, pace, cohorts_of(item, layout.shared), expires_s)
-
-
-def cohorts_of(item: Item, shared: ItemLayout) -> dict[int, Cohorts]:
-    """Return the slots in use of each limit of concurrent use, by position.
-
-    Raises:
-        CorruptItemError: A number of slots is no integer.
-    """
-    found: dict[int, Cohorts] = dict.fromkeys(shared.slots, ())
-    for position, end_s, name in cohort_names(shared.slot_names, tuple(item)):
-        milli = item[name]
-        if type(milli) is not int:
-            fields.damaged(item, name, "an integer")
-        found[position] += ((end_s, milli),)
-    return found
 
 
 def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from zae_limiter.core.status import TableSize
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.operations import Change, Check, DirectUpdate, Key, Operation, Page, Query, Update, Write
+from zae_limiter.schema.prepared_takes import PreparedReturn, PreparedTake
 from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import NO_ITEM, IndexEntry, apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import Entry, keys_of, page_of, range_of, start_of
@@ -170,17 +171,20 @@ class MemoryTable:
             lock.acquire()
             written = items.get(key)
             outcome: Applied | Refused | Missing
-            new = apply(operation, written or self._find(key))
+            kind = type(operation)
+            is_direct = isinstance(operation, DirectUpdate)
+            # What `apply` does first, without the call.
+            new = operation.applied_to(written) if is_direct and written else None  # type: ignore[union-attr] # it is one
+            if new is None:
+                new = apply(operation, written or self._find(key))
             if type(new) is not dict:
                 outcome = new  # type: ignore[assignment] # mypy does not narrow on type()
             else:
                 outcome = _new_tuple(Applied, (new,))
                 # The same as `moves` for an update that removes nothing, without the call.
-                stays = isinstance(operation, DirectUpdate) or (
-                    type(operation) is Update and not operation.remove and keeps_place(operation.set)
-                )
-                # A take of slots may have to store the highest number in use. The usual take has none.
-                if type(operation) is not BucketTake and takes_slots(operation) and self._raises(key, new):
+                stays = is_direct or (kind is Update and not operation.remove and keeps_place(operation.set))  # type: ignore[union-attr] # it is an Update
+                # A take of slots may have to store the highest number in use. The usual take and release have not.
+                if kind is not BucketTake and kind is not PreparedReturn and self._raises(operation, key, new):
                     written = None
                 # A removed total must be logged. A limit is removed with all its attributes, so an update that
                 # removes a single attribute removes no total.
@@ -230,7 +234,8 @@ class MemoryTable:
                 items = self._item_parts[hash(key) & LAST_PART]
                 old = items.get(key)
                 new = apply(update, old) if old else None
-                if old is None or type(new) is not dict or (takes_slots(update) and self._raises(key, new)):
+                may_raise = type(update) is not BucketTake
+                if old is None or type(new) is not dict or (may_raise and self._raises(update, key, new)):
                     return None
                 planned.append((items, update, old, new))
             for items, update, old, new in planned:
@@ -374,10 +379,20 @@ class MemoryTable:
         used = None if found is None else self._change(key, found, earlier)
         return _PlannedWrite(same, new, removed_entries, added_entries, found, used)
 
-    def _raises(self, key: _PlainKey, new: dict[str, Any]) -> bool:
-        """Return whether more slots of a bucket are in use than ever in this hour."""
-        totals = self._opened.of(key).get(key)
-        return totals is not None and bool(raised(totals, new, self._hour))
+    def _raises(self, operation: Operation, key: _PlainKey, new: dict[str, Any]) -> bool:
+        """Return whether after a write more slots of a bucket are in use than ever in this hour."""
+        kind = type(operation)
+        if kind is not PreparedTake and not takes_slots(operation):
+            return False
+        totals = self._opened.parts[hash(key) & LAST_PART].get(key)
+        if totals is None:
+            return False
+        if kind is PreparedTake:
+            # The same as `takes_more_slots`, without the call.
+            joined = operation.prepared.joined  # type: ignore[union-attr] # mypy does not narrow on type()
+            if joined.capacity_milli - new[joined.balance] <= totals.get(joined.mark, 0):
+                return False
+        return bool(raised(totals, new, self._hour))
 
     def _opening(self, key: _PlainKey) -> Opened | None:
         """Return the opening of a bucket, None if it is not open."""

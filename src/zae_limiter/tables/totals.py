@@ -18,6 +18,7 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, keys
 from zae_limiter.schema.direct_writes import BucketMixedTake
 from zae_limiter.schema.operations import Change, Key, Operation, Update
+from zae_limiter.schema.prepared_takes import PreparedTake
 
 BUCKET = keys.sk_state()
 HOUR_MS = 3_600_000
@@ -25,10 +26,7 @@ HOUR_S = 3_600
 RETENTION_HOURS = 90 * 24
 """Logged changes are deleted after this many hours; usage snapshots made from them expire too."""
 
-
-_MARK = "~"
-"""The prefix of a number of slots among the totals of an opening. No attribute of a bucket begins with it."""
-
+_MARK = attributes.IN_USE_MARK
 _SHAPES = 1024
 _REMEMBERED = 4096
 
@@ -90,10 +88,20 @@ def raised(totals: Mapping[str, int], item: Item, hour: int) -> dict[str, int]:
     return {mark: milli for mark, milli in sums.items() if milli > totals.get(mark, 0)}
 
 
+def takes_more_slots(take: PreparedTake, totals: Mapping[str, int], new: Item) -> bool:
+    """Return whether after a take more slots may be in use than ever since an opening with these totals.
+
+    All slots that are not free count as in use. So only the free ones are looked at.
+    """
+    joined = take.prepared.joined
+    more: bool = joined.capacity_milli - new[joined.balance] > totals.get(joined.mark, 0)
+    return more
+
+
 def takes_slots(operation: Operation) -> bool:
     """Return whether a write adds to cohorts, so that more slots may be in use than before."""
     kind = type(operation)
-    if kind is BucketMixedTake:
+    if kind is PreparedTake or kind is BucketMixedTake:
         return True
     # Most updates have no slots, so that a parser would be too slow here.
     return kind is Update and any("_h" in name and attributes.parse_cohort_attribute(name) for name in operation.add)  # type: ignore[union-attr] # mypy does not narrow on type()
@@ -107,7 +115,10 @@ class KnownInUse:
 
     def raises(self, update: Update, new: Item, hour: int) -> bool:
         """Return whether after an update more slots may be in use than ever in this hour."""
-        return takes_slots(update) and bool(raised(self._of(update.key, hour), new, hour))
+        known = self._of(update.key, hour)
+        if type(update) is PreparedTake and not takes_more_slots(update, known, new):
+            return False
+        return takes_slots(update) and bool(raised(known, new, hour))
 
     def remember(self, key: Key, new: Item, hour: int) -> None:
         """Remember how many slots of a bucket are in use, which the file has now."""

@@ -416,7 +416,7 @@ def owed(client: BucketClient, charges: Sequence[Charge], until_s: float | None 
     if len(charges) == 1:
         # The usual case, without the search for others of the same bucket.
         held, changes, claims = charges[0]
-        if claims is None and type(held.admitted) is not AdmittedMixed:
+        if claims is None and not isinstance(held.admitted, AdmittedMixed):
             only = held.settlement(changes)
             return [] if only is None else [Owed(held.bucket, only, held.admitted.terms, by_s)]
         return [Owed(held.bucket, one, held.admitted.terms, by_s) for one in charges[0].settlements()]

@@ -35,6 +35,7 @@ from zae_limiter.caches.request import (
     about,
     with_slots,
 )
+from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
     RateLimiterUnavailable,
@@ -55,6 +56,9 @@ _log = logging.getLogger("zae_limiter")
 
 GIVE_BACK: OnError = "give_back"
 KEEP: OnError = "keep"
+
+_NOT_SETTLED = (ENTERED, LEFT, WITH_SLOTS)
+"""The stages in which an exit looks for something to settle."""
 
 
 class Lease(LeasePart, WithGuard):
@@ -95,6 +99,7 @@ class Lease(LeasePart, WithGuard):
         self._pending = None
         self._durable = durable
         self._slots = NO_SLOTS
+        self._on_lost = None
         self._stage = NEW
 
     def report_loss_to(self, on_lost: Callable[["Lease"], object]) -> "Lease":
@@ -140,7 +145,7 @@ class Lease(LeasePart, WithGuard):
     ) -> None:
         """Write the adjustments, or give everything back after a failure. Leaving twice does nothing."""
         if self._stage != ENTERED:
-            if self._stage != WITH_SLOTS or (kind is None and await self._has_returned_slots()):
+            if self._stage != WITH_SLOTS:
                 return
         elif kind is None and not self._pending:
             # In this order: an adjustment from another thread either is seen here, or sees that the lease has ended.
@@ -150,10 +155,6 @@ class Lease(LeasePart, WithGuard):
         charges = self._leave(failed=kind is not None)
         if charges:
             await self._settle_on_leaving(charges, failed=kind is not None)
-
-    async def _has_returned_slots(self) -> bool:
-        """Return whether the slots of a lease with nothing else to settle were returned; this lease settles them."""
-        return False
 
     def _check_entry(self) -> None:
         """Check the arguments of ``acquire``, and that the lease is entered once."""
@@ -241,21 +242,6 @@ class DirectLease(InPlace, Lease):
 
     __slots__ = ()
 
-    async def _has_returned_slots(self) -> bool:
-        """Return the slots of the usual lease, which has nothing else to settle; False if nothing was written."""
-        if self._pending or len(self._slots) != 1 or self._mutex is not self._client.lease_mutex:
-            return False
-        with self._client.lease_mutex:
-            if self._stage != WITH_SLOTS:
-                return True
-            self._stage = LEAVING
-        (hold,) = self._slots.values()
-        if not await self._client.return_slots(hold):
-            self._stage = WITH_SLOTS
-            return False
-        self._stage = ENDED
-        return True
-
     async def __aenter__(self) -> "Lease":
         """Take, or raise."""
         consume = self._consume
@@ -282,6 +268,13 @@ class DirectLease(InPlace, Lease):
                 self._admitted = result
             elif isinstance(result, Rejected):
                 raise RateLimitExceeded(result)
+            elif isinstance(result, SlotHold):
+                self._admitted = result.admitted
+                self._slots = {self._bucket: result}
+                if self._on_lost is not None:
+                    result.on_lost = self._loss_notifier()
+                self._stage = WITH_SLOTS
+                return self
             else:
                 self._admitted, self._others = result
                 if type(self._others) is not TakenChain and self._open_all_slots():
@@ -293,3 +286,27 @@ class DirectLease(InPlace, Lease):
             raise await cascade.never_admitted(client, [self._request(taken)], error) from None
         self._stage = ENTERED
         return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write the adjustments, or give everything back after a failure. Leaving twice does nothing."""
+        # This does what the method of ``Lease`` does. But it returns the slots of the usual lease in one write.
+        if kind is None and not self._pending:
+            if self._stage == ENTERED:
+                self._stage = LEFT
+                if not self._pending:
+                    return
+            elif self._stage == WITH_SLOTS and len(self._slots) == 1:
+                self._stage = LEAVING
+                (hold,) = self._slots.values()
+                client = self._client
+                # Of two exits at the same time, one returns the slots. The other one finds nothing to return.
+                if not self._pending and (client.return_prepared(hold) or await client.return_slots(hold)):
+                    self._stage = ENDED
+                    return
+                self._stage = WITH_SLOTS
+        if self._stage in _NOT_SETTLED:
+            charges = self._leave(failed=kind is not None)
+            if charges:
+                await self._settle_on_leaving(charges, failed=kind is not None)

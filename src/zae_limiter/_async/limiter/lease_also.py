@@ -38,6 +38,7 @@ class AlsoLease(LeasePart):
         self._admitted = None
         self._others = ()
         self._slots = NO_SLOTS
+        self._on_lost = None
 
     def begin(self) -> AcquireRequest:
         """Return the request; the lease is about to be entered."""

@@ -27,15 +27,15 @@ class LeaseSlots(LeaseFacts):
         return any(self._client.slots.is_lost(hold) for hold in self._slots.values())
 
     def _open_slots(self, taken: Sequence[HeldBucket]) -> bool:
-        """Begin to renew the slots that were taken; return False if there are none."""
+        """Begin to renew the slots that were taken; return False if there are none, or if the lease has ended."""
         slots = dict(self._slots)
         for one in taken:
             if isinstance(one.admitted, AdmittedMixed) and one.admitted.claims:
                 hold = slots.get(one.bucket)
                 if hold is None:
                     slots[one.bucket] = self._client.slots.open(one.bucket, one.admitted, self._loss_notifier())
-                else:
-                    self._client.slots.add(hold, one.admitted)
+                elif not self._client.slots.add(hold, one.admitted):
+                    return False
         if slots:
             self._slots = slots
         return bool(slots)
@@ -43,15 +43,19 @@ class LeaseSlots(LeaseFacts):
     def _open_all_slots(self) -> bool:
         """Begin to renew all slots of a lease that was just entered; return False if it has none."""
         admitted = self._admitted
-        if not self._others and type(admitted) is AdmittedMixed and admitted.claims:
+        if not self._others and isinstance(admitted, AdmittedMixed) and admitted.claims:
             # The usual case, without a search among several buckets.
             self._slots = {self._bucket: self._client.slots.open(self._bucket, admitted, self._loss_notifier())}
             return True
         return self._open_slots(self._buckets())
 
+    def _has_returned_all_slots(self) -> bool:
+        """Return whether an exit has returned the slots of the lease, perhaps at this moment."""
+        return any(hold.is_closed for hold in self._slots.values())
+
     def _loss_notifier(self) -> Callable[[], None] | None:
         """Return what is called when slots are lost, None if the caller did not ask for it."""
-        on_lost = getattr(self, "_on_lost", None)
+        on_lost = self._on_lost
         return None if on_lost is None else runtime.notifier(on_lost, self)
 
     def _charges_of(self, changes: dict[str, int], held: dict[str, int]) -> list[Charge]:

@@ -18,6 +18,7 @@ from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId
 from zae_limiter.caches.deferred import DeferredSettlements
 from zae_limiter.caches.request import AcquireRequest, Cascaded, Owed, OwnLimits, Plan, Rejected, with_slots
+from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.lazy_dataclass import replace
@@ -223,7 +224,7 @@ class DeferringDirectClient(DeferringClient, DirectClient):
 
     def take(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits
-    ) -> Admitted | Cascaded | Rejected | None:
+    ) -> Admitted | Cascaded | Rejected | SlotHold | None:
         """Take from a bucket whose limits are cached, with what waits to be settled with it.
 
         Raises:

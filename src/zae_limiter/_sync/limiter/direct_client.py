@@ -1,10 +1,9 @@
 """The client of embedded tables, whose writes are made in place. This is the hot path of an acquire there."""  # generated from _async by tools/mirror.py; do not edit
 
-import logging
 from collections.abc import Sequence
 
-from zae_limiter._sync.limiter.client import UNKNOWN, BucketClient
-from zae_limiter._sync.store.scope import Scope
+from zae_limiter._sync.limiter.client import UNKNOWN
+from zae_limiter._sync.limiter.prepared_client import PreparedClient
 from zae_limiter.caches.buckets import BucketId, ChainLink
 from zae_limiter.caches.request import (
     AcquireRequest,
@@ -19,44 +18,28 @@ from zae_limiter.caches.request import (
     with_slots,
 )
 from zae_limiter.caches.slot_holds import SlotHold
-from zae_limiter.core.acquire import MixedTake, Reject, Take, amounts_of, next_step, taken_by_step
+from zae_limiter.core.acquire import MixedTake, Reject, Take, amounts_of, next_step
 from zae_limiter.core.bucket import TimeBounds
-from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.config import BARE
-from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.outcome import Applied, Item
-from zae_limiter.core.slots import Claim, SlotRelease
 from zae_limiter.core.view import NO_LIMITS, Admitted
-from zae_limiter.schema.bucket_item import BucketView, view_after_take, view_after_write
-from zae_limiter.schema.direct_writes import BucketMixedTake, BucketTake, SlotReturn
+from zae_limiter.schema.bucket_item import view_after_take
+from zae_limiter.schema.direct_writes import BucketTake
 from zae_limiter.schema.operations import Update
-
-_log = logging.getLogger("zae_limiter")
-
-_OWN = ((0, 0),)
-"""What a write has taken that returns slots: nothing, but it was made by this client."""
 
 _new_tuple = tuple.__new__
 
 
-class DirectClient(BucketClient):
+class DirectClient(PreparedClient):
     """Takes from buckets of an embedded table and settles with them, each in place."""
-
-    def __init__(self, scope: Scope, *, speculative: bool) -> None:
-        super().__init__(scope, speculative=speculative)
-        self._together = scope.table.together
-        warner = scope.client.warner
-        assert warner is not None, "an embedded table has no aggregator"
-        self._warner = warner
 
     def take(
         self, bucket: BucketId, consume: dict[str, int], own: OwnLimits
-    ) -> Admitted | Cascaded | Rejected | None:
-        """Take from the buckets of a request whose limits are cached.
+    ) -> Admitted | Cascaded | Rejected | SlotHold | None:
+        """Take from the buckets of a request whose limits are cached; None if it takes more than one write.
 
-        None if limits must be read first, or if it takes more than one write. This does what ``plan`` and ``carry_out``
-        do, in one function, because each further call adds 1 to 2 % to an acquire.
+        This does what ``plan`` and ``carry_out`` do, in one function: each call adds 1 to 2 % to an acquire.
 
         Raises:
             ValidationError: The request can never be admitted.
@@ -71,8 +54,11 @@ class DirectClient(BucketClient):
         known = memory.limits
         if known is None or own is not None or memory.shards is not None:
             return None
-        if known.links is not None:
-            return None if memory.chain is None else self._take_chain(memory.chain, consume, now)
+        if not known.is_plain:
+            if known.links is not None:
+                return self._take_chain(memory.chain, consume, now)
+            taken = self._take_prepared(bucket, consume, memory, known, now[0])
+            return self._take_unprepared(bucket, consume, memory, known, now) if taken is None else taken
         terms = known.terms
         if terms is None or not known.read_ms <= now[0] < known.expires_ms:
             return None
@@ -97,8 +83,6 @@ class DirectClient(BucketClient):
             # Another task or thread has changed the view meanwhile, and its answer may be the newer one.
             memory.learn_taken(after)
         layout = view.layout
-        if layout.shared.warned:
-            self._warner.look(self._scope, bucket, after)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
 
     def _take_chain(self, link: ChainLink | None, consume: dict[str, int], now: TimeBounds) -> Cascaded | None:
@@ -180,55 +164,6 @@ class DirectClient(BucketClient):
         if layout.shared.warned:
             self._warner.look(self._scope, plan.bucket, after)
         return layout if layout.terms is terms else Admitted(terms, layout.birth)
-
-    def _take_mixed(self, plan: Plan, view: BucketView, step: MixedTake) -> Admitted | Rejected:
-        update = BucketMixedTake(view, step, next(self.nonces))
-        outcome = self._table.write(update)
-        if type(outcome) is not Applied:
-            return self._continue(plan, update, outcome)
-        after = view_after_write(view, outcome.new, plan.amounts, plan.now[1])
-        plan.memory.learn_taken(after)
-        if view.layout.shared.warned:
-            self._warner.look(self._scope, plan.bucket, after)
-        taken = taken_by_step(view, step)
-        assert taken is not None, "the bucket has limits of several kinds"
-        return taken.admitted(plan.terms, view.layout.birth)
-
-    def return_slots(self, hold: SlotHold) -> bool:
-        """Return all slots of a lease in one write; False if it takes more than that, and nothing was written."""
-        bucket, claims = hold.bucket, hold.claims
-        memory = self._cached.get(bucket, UNKNOWN)
-        view = memory.view
-        if view is None or memory.shards is not None or len(claims) != 1 or claims[0].shard:
-            return False
-        if view.layout.birth != hold.birth or not self.slots.holds.close(hold):
-            return False
-        name, end_s, milli = claims[0][1:]
-        now = self._table.now()
-        if end_s * 1000 <= now[0]:
-            # Others may use the slots by now.
-            hold.is_lost = True
-            return True
-        try:
-            outcome = self._table.write(SlotReturn(view, SlotRelease(name, end_s, milli), next(self.nonces)))
-        except BaseException:
-            # The caller was cancelled while the file was busy, so nothing was written.
-            self.see_through(lambda: self._return_again(hold, claims[0]))
-            raise
-        if type(outcome) is Applied:
-            memory.learn_taken(view_after_write(view, outcome.new, _OWN, now[1]))
-            self.caches.note_change(bucket)
-        else:
-            self.see_through(lambda: self._return_again(hold, claims[0]))
-        return True
-
-    def _return_again(self, hold: SlotHold, claim: Claim) -> None:
-        """Return slots whose write was not applied; a failure is logged, and their cohort ends by itself."""
-        settlement = Settlement((), (), hold.birth, (SlotRelease(*claim[1:]),), claim.shard)
-        try:
-            self.settle(Owed(hold.bucket, settlement, hold.terms, self.until_s()))
-        except ZAELimiterError as error:
-            _log.warning("Slots are free at the end of their hold: %s of %s: %s", claim, hold.bucket, error)
 
     def take_part(self, request: AcquireRequest) -> Admitted | Rejected:
         """Take from one of several buckets.

@@ -168,6 +168,9 @@ class LeasePart(LeaseSlots):
             if self._stage_now() == ENTERED:
                 if self._open_slots(taken):
                     self._enter_with_slots()
+                elif self._has_returned_all_slots():
+                    # An exit that returns slots has not waited for the mutex.
+                    return False
                 self._forget_untaken(amounts, taken)
                 self._hold(amounts)
                 return True

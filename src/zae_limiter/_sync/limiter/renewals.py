@@ -60,24 +60,26 @@ class Renewals:
         self._thread = own_thread(self.renew_due, self._end_thread)
         self._table: Table | None = None
         # The thread wakes at this time, or earlier.
-        self._wakes_ms = inf
+        self.wakes_ms = inf
 
     def renew(self) -> None:
         """Forget the slots in a copy of the process: the original renews and returns them."""
         self.holds.renew()
         self._table = None
-        self._wakes_ms = inf
+        self.wakes_ms = inf
 
     def open(self, bucket: BucketId, admitted: AdmittedMixed, on_lost: Callable[[], None] | None) -> SlotHold:
         """Renew the slots of a lease until they are returned."""
         hold = self.holds.open(bucket, admitted, self._now()[1], on_lost)
-        self._wake(hold)
+        self.wake(hold.earliest_ms)
         return hold
 
-    def add(self, hold: SlotHold, admitted: AdmittedMixed) -> None:
-        """Renew slots too that a lease has taken since."""
-        self.holds.add(hold, admitted)
-        self._wake(hold)
+    def add(self, hold: SlotHold, admitted: AdmittedMixed) -> bool:
+        """Renew slots too that a lease has taken since; False if the lease has ended."""
+        if not self.holds.add(hold, admitted):
+            return False
+        self.wake(hold.earliest_ms)
+        return True
 
     def take_out(self, hold: SlotHold, amounts: Mapping[str, int]) -> Sequence[Claim]:
         """Remove slots that are returned now; slots that have ended before are lost."""
@@ -96,7 +98,7 @@ class Renewals:
 
     def renew_due(self) -> float:
         """Renew what is due, report what is lost, and return the seconds until there is more to do."""
-        self._wakes_ms = inf
+        self.wakes_ms = inf
         # Again, because the thread before this one may have removed them when it ended.
         if not self._scope.client.put_off.add(self):
             return inf
@@ -111,14 +113,14 @@ class Renewals:
         next_ms = self.holds.next_ms()
         return inf if next_ms is None else max(0.0, (next_ms - self._now()[1]) / 1000)
 
-    def _wake(self, hold: SlotHold) -> None:
+    def wake(self, earliest_ms: int) -> None:
+        """Let the thread run at this time, or earlier."""
         # No slots are renewed in the first half of their hold.
-        earliest_ms = hold.earliest_ms
-        if earliest_ms < self._wakes_ms and self._scope.client.put_off.add(self):
-            self._wakes_ms = earliest_ms
+        if earliest_ms < self.wakes_ms and self._scope.client.put_off.add(self):
+            self.wakes_ms = earliest_ms
             if not self._thread.wake_in(max(0.0, (earliest_ms - self._now()[1]) / 1000)):
                 # The next lease tries again.
-                self._wakes_ms = inf
+                self.wakes_ms = inf
 
     def _renew_group(self, group: SlotGroup) -> None:
         """Renew the slots of one shard, and return those of leases that have ended meanwhile."""
