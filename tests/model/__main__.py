@@ -43,6 +43,7 @@ each other (see ``pool``). So a configuration has finitely many states, and all 
   charged twice, in two cases. Another write replaced the nonce before the resend, or a copy came late. Then the bucket
   has fewer tokens, never more.
 - shards: every number belongs to exactly one shard, and no shard of several expires.
+- reserve: a take that must leave a part of the capacity leaves it, on every shard that it takes from.
 - admitted: a request that is made while all others pause is admitted exactly if the tokens exist, however old the
   client's view is.
 

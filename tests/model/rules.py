@@ -4,6 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from zae_limiter.core.acquire import NextStep
+from zae_limiter.core.multi_shard import take_across
+from zae_limiter.core.reserved_take import next_step_above
+from zae_limiter.core.take_and_settle import TakeAndSettle
+from zae_limiter.core.take_and_settle import take_and_settle as decide_combined
 from zae_limiter.core.top_up import Creation, Known, TopUp, top_up
 from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import attributes, bucket_writes
@@ -38,6 +43,7 @@ class Rules:
     """One function per writer, and what happens to a write whose answer is lost.
 
     ``topped_up`` decides what a top-up returns. ``credits_any``: credits reach any bucket with the same name.
+    ``next_step``, ``take_across`` and ``combined`` decide what a request does that must leave a reserve.
     """
 
     take: Callable[..., Any] = bucket_writes.take
@@ -55,6 +61,9 @@ class Rules:
     honours_tokens: bool = True
     birth: Callable[[int, int], int] = drawn
     credits_any: bool = False
+    next_step: Callable[..., NextStep] = next_step_above
+    take_across: Callable[..., Any] = take_across
+    combined: Callable[..., TakeAndSettle | None] = decide_combined
 
 
 def create_without_birth(*given: Any) -> Put:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from zae_limiter.caches.buckets import BucketId
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, cost_of, exceeds_capacity, supply_after, wait_s
 from zae_limiter.core.waiting_line import WaitingLine, WaitingRequest
 from zae_limiter.process import renew_in_copies
@@ -43,8 +44,9 @@ class Waiter(WaitingRequest):
 
     __slots__ = ("queue", "waited_for", "wakeup", "yields")
 
-    def __init__(self, priority: int, wakeup: Wakes) -> None:
+    def __init__(self, priority: int, reserve: Reserve | None, wakeup: Wakes) -> None:
         super().__init__(NOT_ENTERED, priority, 0.0, 0.0, _NOTHING)
+        self.reserve = reserve
         self.wakeup = wakeup
         self.waited_for: BucketId | None = None
         self.queue: BucketQueue | None = None
@@ -89,14 +91,14 @@ class BucketQueue:
             return 0.0
         if self.ready is not None and self.ready[0] is waiter:
             return max(0.0, self.ready[1] - now_s)
-        return wait_s(self.supply, {}, waiter.consume, now_s)
+        return wait_s(self.supply, {}, waiter.consume, now_s, waiter.reserve)
 
     def standing(self, waiter: WaitingRequest, now_s: float) -> Standing:
         """Return the place of a request, and the estimate of its wait."""
         requests, demand = self.line.ahead(waiter)
         if not requests:
             return Standing(1, self.ready_in(waiter, now_s))
-        return Standing(requests + 1, wait_s(self.supply, demand, waiter.consume, now_s))
+        return Standing(requests + 1, wait_s(self.supply, demand, waiter.consume, now_s, waiter.reserve))
 
 
 class WaitingQueues:
@@ -146,15 +148,17 @@ class WaitingQueues:
     def goes_before(self, bucket: BucketId, waiter: Waiter) -> bool:
         """Return whether requests wait for a bucket, of which another one is due before this request.
 
-        A request that does not wait yet goes after all that do. One that waits for another bucket goes after those
-        that precede it.
+        A request that does not wait yet goes after all that do, except those that must leave a larger reserve. One that
+        waits for another bucket goes after those that precede it.
         """
         with self._mutex:
             queue = self._queues.get(bucket)
             first = None if queue is None or queue is waiter.queue else queue.first()
             if first is None:
                 return False
-            return waiter.queue is None or (waiter.yields and first.precedes(waiter))
+            if waiter.queue is None:
+                return first.reserved <= waiter.reserved
+            return waiter.yields and first.precedes(waiter)
 
     def join(
         self, waiter: Waiter, bucket: BucketId, consume: Demand, options: Queue, shown: SupplyShown | None = None
@@ -187,7 +191,7 @@ class WaitingQueues:
                 queue.ready = waiter, now_s + shown.retry_after_s
             standing = queue.standing(waiter, now_s)
             fits = fits and standing.estimate_s <= waiter.ends_s - now_s
-            if not fits or self.closed or exceeds_capacity(queue.supply, consume):
+            if not fits or self.closed or exceeds_capacity(queue.supply, consume, waiter.reserve):
                 self._leave(waiter, now_s)
             elif queue.first() is not waiter and (shown is not None or not moves):
                 # The first request is due at another time, by what the rejection has shown.

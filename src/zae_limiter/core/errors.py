@@ -180,12 +180,13 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             return "Rate limit exceeded."
         worst = self.primary_violation
         others = f" ({len(violations)} limits exceeded)" if len(violations) > 1 else ""
+        kept = f", {worst.reserved} reserved for requests of a higher priority" if worst.reserved else ""
         wait = f"Retry after {worst.retry_after_seconds:.3f} s."
         if not worst.exact:
             wait = f"Slots are returned at any time; those in use end within {worst.retry_after_seconds:.3f} s."
         return (
             f"Rate limit exceeded for entity {worst.entity_id!r}, resource {worst.resource!r}, "
-            f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{others}. "
+            f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{kept}{others}. "
             f"{wait}"
         )
 
@@ -477,7 +478,7 @@ class AmountExceedsCapacityError(RateLimitExceeded, ValidationError):
         self.reason = reason
 
     def __str__(self) -> str:
-        above = [one for one in self.statuses if one.requested > one.limit.capacity]
+        above = [one for one in self.statuses if one.requested + one.reserved > one.limit.capacity]
         whose = next((f" for entity {one.entity_id!r}" for one in above if f"[{one.limit_name}]" in self.field), "")
         return f"{ValidationError.__str__(self)}{whose}"
 

@@ -4,13 +4,15 @@ The request with the highest priority goes first. If several have it, each entit
 weighted fair queueing. Every request has a *tag*: the virtual time at which its entity is entitled to it. A request of
 a lower priority goes before that one if it has waited longer, by ``AGE_S`` seconds for each step of priority.
 
-The first request blocks all others, so that small requests do not starve a large one.
+The first request blocks all others, so that small requests do not starve a large one. But a request that must leave a
+reserve goes after all that may take from it, however long it has waited. It waits for tokens that these leave.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.waiting import AGE_S, Demand
 
 _BLOCK = 128
@@ -20,10 +22,11 @@ _BLOCK = 128
 class WaitingRequest:
     """A request that waits. ``number`` is its place in the order of arrival, which it keeps in another line.
 
-    ``flow`` is the entity that its turn is charged to.
+    ``flow`` is the entity that its turn is charged to. ``reserve`` is what it must leave; None if it may take
+    everything.
     """
 
-    __slots__ = ("consume", "cost", "ends_s", "flow", "number", "priority", "since_s", "tag", "weight")
+    __slots__ = ("consume", "cost", "ends_s", "flow", "number", "priority", "reserve", "since_s", "tag", "weight")
 
     def __init__(self, number: int, priority: int, since_s: float, ends_s: float, consume: Demand) -> None:
         self.number = number
@@ -34,6 +37,17 @@ class WaitingRequest:
         self.flow = ""
         self.weight = 1.0
         self.cost = self.tag = 0.0
+        self.reserve: Reserve | None = None
+
+    @property
+    def reserved(self) -> float:
+        """The part of each capacity that it must leave."""
+        return 0.0 if self.reserve is None else self.reserve.fraction
+
+    @property
+    def group(self) -> "_Group":
+        """The requests that it is in fair order with: those of the same reserve and priority."""
+        return self.reserved, -self.priority
 
     @property
     def rank(self) -> float:
@@ -41,8 +55,12 @@ class WaitingRequest:
         return self.since_s - self.priority * AGE_S
 
     def precedes(self, other: "WaitingRequest") -> bool:
-        """Return whether this request has waited longer than the other, with regard to their priorities."""
-        return (self.rank, self.number) < (other.rank, other.number)
+        """Return whether this request goes first: it has a smaller reserve, or the same and has waited longer."""
+        return (self.reserved, self.rank, self.number) < (other.reserved, other.rank, other.number)
+
+
+_Group = tuple[float, int]
+"""A reserve as a fraction, and a priority with the opposite sign: the smallest group goes first."""
 
 
 class Ahead(NamedTuple):
@@ -82,7 +100,7 @@ def _add(demand: dict[str, int], other: Demand, sign: int) -> None:
 
 
 class _Class:
-    """The waiting requests of one priority, in fair order."""
+    """The waiting requests of one reserve and priority, in fair order."""
 
     __slots__ = ("_blocks", "_flows", "_in_order", "_members", "_virtual", "_weight", "count", "demand", "newest")
 
@@ -225,8 +243,8 @@ class WaitingLine:
         self.count = 0
         # The request that is admitted next; None if it is not known.
         self._first: WaitingRequest | None = None
-        # In descending order of priority.
-        self._classes: dict[int, _Class] = {}
+        # In order: the smallest reserve first, then the highest priority.
+        self._classes: dict[_Group, _Class] = {}
 
     def __iter__(self) -> Iterator[WaitingRequest]:
         """Return all requests, those of the highest priority first."""
@@ -236,13 +254,12 @@ class WaitingLine:
     def join(self, one: WaitingRequest, cost: float) -> None:
         """Add a request. It keeps its number and its age. ``cost`` is what its turn costs its flow."""
         one.cost = cost
-        found = self._classes.get(one.priority)
+        group = one.group
+        found = self._classes.get(group)
         if found is None:
-            priorities: list[int] = []
-            for priority in [*self._classes, one.priority]:
-                insort(priorities, priority, key=lambda known: -known)
             found = _Class()
-            self._classes = {known: self._classes.get(known, found) for known in priorities}
+            groups = sorted([*self._classes, group])
+            self._classes = {known: self._classes.get(known, found) for known in groups}
         found.add(one)
         self.count += 1
         first = self._first
@@ -259,10 +276,11 @@ class WaitingLine:
         self._remove(one, admitted=True)
 
     def _remove(self, one: WaitingRequest, *, admitted: bool) -> None:
-        found = self._classes[one.priority]
+        group = one.group
+        found = self._classes[group]
         found.remove(one, admitted=admitted)
         if not found.count:
-            del self._classes[one.priority]
+            del self._classes[group]
         self.count -= 1
         if one is self._first or len(self._classes) > 1:
             self._first = None
@@ -275,21 +293,30 @@ class WaitingLine:
 
     def _next(self) -> WaitingRequest | None:
         best: WaitingRequest | None = None
-        for one in self._classes.values():
+        least = 0.0
+        for (reserved, _), one in self._classes.items():
             if best is None:
-                best = one.first()
+                best, least = one.first(), reserved
+            elif reserved > least:
+                # Hazard: the first one blocks all others. One that waits for more than the reserve would let the
+                # reserve fill up, though it is there to be used by the others.
+                break
             elif one.oldest().rank < best.rank:
                 best = one.oldest()
         return best
 
     def ahead(self, one: WaitingRequest) -> Ahead:
         """Return what is ahead of a request that waits here."""
-        count, demand = self._classes[one.priority].ahead(one)
-        for priority, others in self._classes.items():
-            if priority > one.priority and others.newest < one.number:
+        group = reserved, lowered = one.group
+        count, demand = self._classes[group].ahead(one)
+        for (other_reserved, other_lowered), others in self._classes.items():
+            if other_reserved > reserved:
+                break
+            is_higher = other_lowered < lowered
+            if other_reserved < reserved or (is_higher and others.newest < one.number):
                 count += others.count
                 _add(demand, others.demand, 1)
-            elif priority > one.priority or (priority < one.priority and others.oldest().rank < one.rank):
+            elif is_higher or (other_lowered > lowered and others.oldest().rank < one.rank):
                 older = [other for other in others if other.rank < one.rank]
                 count += len(older)
                 for other in older:

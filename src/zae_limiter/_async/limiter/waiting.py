@@ -17,6 +17,7 @@ from zae_limiter.caches.request import AcquireRequest
 from zae_limiter.caches.waiting import NOT_ENTERED, SupplyShown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, next_ask_s, primary_bucket
 
@@ -32,8 +33,10 @@ class LeaseWaiter(Waiter):
 
     wakeup: runtime.Wakeup
 
-    def __init__(self, max_wait_s: float, priority: int, options: Queue, wakeup: runtime.Wakeup) -> None:
-        super().__init__(priority, wakeup)
+    def __init__(
+        self, max_wait_s: float, priority: int, options: Queue, reserve: Reserve | None, wakeup: runtime.Wakeup
+    ) -> None:
+        super().__init__(priority, reserve, wakeup)
         self.max_wait_s = max_wait_s
         self.options = options
         self.bucket_requests: Sequence[AcquireRequest] = ()
@@ -49,9 +52,9 @@ class WaitingLease(Lease):
     _is_single = True
     _wait: LeaseWaiter
 
-    def wait(self, max_wait_s: float, priority: int, options: Queue) -> "Lease":
-        """Choose how the lease waits, before it is entered, and return it."""
-        self._wait = LeaseWaiter(max_wait_s, priority, options, runtime.Wakeup())
+    def wait(self, max_wait_s: float, priority: int, options: Queue, reserve: Reserve | None) -> "Lease":
+        """Choose how the lease waits and what it must leave, None if nothing; before it is entered. Return it."""
+        self._wait = LeaseWaiter(max_wait_s, priority, options, reserve, runtime.Wakeup())
         return self
 
     @property
@@ -221,7 +224,7 @@ class SeveralWaitingLease(WaitingLease, SeveralLease):
     def _requests(self) -> Sequence[AcquireRequest]:
         until_s = self._client.until_s()
         others = [AcquireRequest((one.entity_id, one.resource), one.consume, None, until_s) for one in self._asked]
-        return [self._request(self._consume), *others]
+        return [self._request(self._consume), *(one._replace(reserve=self._reserve) for one in others)]
 
 
 class WaitingDirectLease(WaitingLease, DirectLease):
