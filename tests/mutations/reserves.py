@@ -12,7 +12,7 @@ from tests.simulation.plan import RESERVE as WITH_RESERVE
 from zae_limiter.core import multi_shard, reserved_take, take_and_settle
 from zae_limiter.core.acquire import Rebase, next_step
 from zae_limiter.core.multi_shard import take_across
-from zae_limiter.core.reserved_take import Floors, next_step_above
+from zae_limiter.core.reserved_take import ReserveFloors, next_step_above
 from zae_limiter.core.take_and_settle import take_and_settle as decide_combined
 
 Real = Callable[..., Any]
@@ -21,7 +21,7 @@ Real = Callable[..., Any]
 def _nothing(floors: Real) -> Real:
     """Leave nothing."""
 
-    def decided(limits: Any, amounts: Any, *rest: Any) -> Floors:
+    def decided(limits: Any, amounts: Any, *rest: Any) -> ReserveFloors:
         return {position: 0 for position, milli in amounts if milli}
 
     return decided
@@ -40,7 +40,7 @@ def _zero(floor: Real) -> Real:
 def _by_the_view(lowered_bounds: Real) -> Real:
     """Require the reserve of the view, and not of the stored balance."""
 
-    def decided(bounds: Any, floors: Floors) -> Any:
+    def decided(bounds: Any, floors: ReserveFloors) -> Any:
         made = lowered_bounds(bounds, floors)
         return [(at, taken, low - floors[at], high, balance) for at, taken, low, high, balance in made]
 

@@ -19,27 +19,27 @@ from zae_limiter.core.slots import SlotTake
 from zae_limiter.core.tracked import TrackedTake
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
-Floors = Mapping[int, int]
+ReserveFloors = Mapping[int, int]
 """What must remain of each limit on one shard, in millitokens, by the position of the limit."""
 
 
 def floors_of(
     limits: Sequence[Limit], amounts: Amounts, reserve: Reserve, shard: int = 0, shard_count: int = 1
-) -> Floors:
+) -> ReserveFloors:
     """Return what a request must leave on one shard of each limit that it takes from."""
     return {
         position: floor_milli_of(limits[position], reserve, shard, shard_count) for position, milli in amounts if milli
     }
 
 
-def floors_on(view: View[Any] | None, limits: Sequence[Limit], amounts: Amounts, reserve: Reserve) -> Floors:
+def floors_on(view: View[Any] | None, limits: Sequence[Limit], amounts: Amounts, reserve: Reserve) -> ReserveFloors:
     """Return what a request must leave of each of these limits on the shard of a view."""
     if view is None:
         return floors_of(limits, amounts, reserve)
     return floors_of(limits, amounts, reserve, view.layout.shard, view.layout.shard_count)
 
 
-def raised(amounts: Amounts, floors: Floors) -> Amounts:
+def raised(amounts: Amounts, floors: ReserveFloors) -> Amounts:
     """Return the amounts by which a request is decided: what it takes, and what it must leave."""
     return [(position, milli + floors.get(position, 0)) for position, milli in amounts]
 
@@ -70,7 +70,7 @@ def next_step_above(
     return step
 
 
-def lowered(taking: Take, floors: Floors, limits: Sequence[Limit]) -> Take:
+def lowered(taking: Take, floors: ReserveFloors, limits: Sequence[Limit]) -> Take:
     """Return a take that was decided with its floors, and that leaves them."""
     bounds = lowered_bounds(taking.bounds, floors)
     if not isinstance(taking, MixedTake):
@@ -87,7 +87,7 @@ def lowered(taking: Take, floors: Floors, limits: Sequence[Limit]) -> Take:
     return MixedTake(bounds, taking.expires_s, taking.solvent, slots, tracked)
 
 
-def lowered_bounds(bounds: Sequence[Bounds], floors: Floors) -> list[Bounds]:
+def lowered_bounds(bounds: Sequence[Bounds], floors: ReserveFloors) -> list[Bounds]:
     """Return how a take that was decided with its floors is written to enforced rate limits."""
     return [
         (position, taken - floors[position], low, high, None if balance is None else balance + floors[position])
@@ -108,7 +108,7 @@ def _lowered_part(part: Part, floor_milli: int, limit: Limit) -> Part:
     return Reset(part.position, spent, part.balance + floor, part.low, part.high)
 
 
-def _lowered_rebasing(rebasing: Rebasing, view: View[Any], floors: Floors) -> Rebasing:
+def _lowered_rebasing(rebasing: Rebasing, view: View[Any], floors: ReserveFloors) -> Rebasing:
     """Return a rebase with a take that was decided with its floors, and that leaves them."""
     limits, positions = rebasing.terms.limits, rebasing.terms.positions
     names = [share.name for share in view.layout.shared.shares]
