@@ -21,16 +21,19 @@ def fraction_of(reserve: Reserve | None) -> float | None:
 def test_largest_reserve_of_those_that_apply_is_chosen() -> None:
     """A reserve applies to its priority and to all below it."""
     reserves = priority_reserves({-1: 0.25, -5: 0.5, 3: 0.1})
+    assert reserves is not None
 
     assert [None, 0.1, 0.1, 0.25, 0.25, 0.5, 0.5] == [
         fraction_of(reserves.of(priority)) for priority in (4, 3, 0, -1, -4, -5, -9)
     ]
-    assert not priority_reserves(None)
+    assert priority_reserves(None) is priority_reserves({}) is None
 
 
 def test_floor_is_exact_and_rounded_up_to_whole_tokens() -> None:
     """A tenth of 30 is 3, although 0.1 as a float is a little more than a tenth."""
-    reserve = priority_reserves({-1: 0.1}).of(-1)
+    reserves = priority_reserves({-1: 0.1})
+    assert reserves is not None
+    reserve = reserves.of(-1)
 
     assert [3, 4, 1] == [floor_of(Limit.per_minute("rpm", capacity), reserve) for capacity in (30, 31, 1)]
     assert 0 == floor_of(Limit.per_minute("rpm", 30, enforce=False), reserve)

@@ -223,7 +223,8 @@ class Run:
         self.watched.calls.append(call)
         kept, held_s = self.calm or random.random() < 0.6, random.random()
         buckets = [(call.entity, _RESOURCE), ("team", _RESOURCE)]
-        reserve = self.limiter._reserves.of(call.priority)
+        reserves = self.limiter._reserves
+        reserve = None if reserves is None else reserves.of(call.priority)
         reserved = 0.0 if reserve is None else reserve.fraction
         found = [queue for queue in map(self.queues._queues.get, buckets) if waits and queue is not None]
         occupied = any(one.reserved <= reserved for queue in found for one in queue.line)

@@ -45,7 +45,7 @@ def check_priority(value: object) -> int:
 
 
 class PriorityReserves:
-    """The reserves of a limiter, by priority; False if there are none."""
+    """The reserves of a limiter, by priority."""
 
     __slots__ = ("_by_priority",)
 
@@ -53,23 +53,19 @@ class PriorityReserves:
         # The lowest priority first, which has the largest reserve.
         self._by_priority = by_priority
 
-    def __bool__(self) -> bool:
-        """Return whether there are any."""
-        return bool(self._by_priority)
-
     def of(self, priority: int) -> Reserve | None:
         """Return the largest reserve of those that apply to a priority; None if none does."""
         return next((reserve for highest, reserve in self._by_priority if priority <= highest), None)
 
 
-def priority_reserves(value: object) -> PriorityReserves:
-    """Return the reserves of a limiter from the caller's dict; there are none if it is None.
+def priority_reserves(value: object) -> PriorityReserves | None:
+    """Return the reserves of a limiter from the caller's dict, None if there are none.
 
     Raises:
         ValidationError: A priority or a fraction is invalid, or a lower priority has a smaller reserve.
     """
     if value is None:
-        return PriorityReserves(())
+        return None
     if not isinstance(value, Mapping):
         raise ValidationError("priority_reserve", value, "must be a dict of priorities and fractions, like {-1: 0.5}")
     found = [(check_priority(priority), _checked(priority, fraction)) for priority, fraction in value.items()]
@@ -78,7 +74,7 @@ def priority_reserves(value: object) -> PriorityReserves:
         if larger.fraction <= smaller.fraction:
             reason = f"must be a smaller part than that of priority {lower}, which must leave more to others"
             raise ValidationError(f"priority_reserve[{higher}]", smaller.fraction, reason)
-    return PriorityReserves(tuple(found))
+    return PriorityReserves(tuple(found)) if found else None
 
 
 def _checked(priority: object, fraction: object) -> Reserve:

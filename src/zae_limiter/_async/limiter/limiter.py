@@ -151,7 +151,7 @@ class RateLimiter(DelegatedVerbs, Closable):
             ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
-        if also or max_wait is not None or on_lost is not None or self._reserves:
+        if also or max_wait is not None or on_lost is not None or self._reserves is not None:
             arguments = (entity_id, resource), consume, limits, on_unavailable, on_error, durable
             lease = self._rare_lease(arguments, also, max_wait, priority)
             return lease if on_lost is None else lease.report_loss_to(on_lost)
@@ -200,7 +200,7 @@ class RateLimiter(DelegatedVerbs, Closable):
         self, arguments: tuple[Any, ...], also: Sequence[Also] | None, max_wait: float | None, priority: int
     ) -> Lease:
         """Return a lease of several requests, or of one that must leave a reserve; it may wait."""
-        reserve = self._reserves.of(check_priority(priority)) if self._reserves else None
+        reserve = self._reserves.of(check_priority(priority)) if self._reserves is not None else None
         is_several = also or reserve is not None
         kind = self._several_kind() if is_several else self._lease_kind
         if max_wait is None:
