@@ -39,8 +39,9 @@ def check_priority(value: object) -> int:
     Raises:
         ValidationError: The value is no whole number, or is out of range.
     """
-    check_whole_number("priority", value, -MAX_PRIORITY, MAX_PRIORITY)
-    assert isinstance(value, int), "it was checked"
+    if type(value) is not int or not -MAX_PRIORITY <= value <= MAX_PRIORITY:
+        check_whole_number("priority", value, -MAX_PRIORITY, MAX_PRIORITY)
+        raise AssertionError("an invalid priority was not refused")
     return value
 
 

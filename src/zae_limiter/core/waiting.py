@@ -15,6 +15,8 @@ from zae_limiter.core.names import check_whole_number
 from zae_limiter.core.reserve import Reserve, check_priority
 from zae_limiter.core.status import LimitStatus
 
+_new_tuple = tuple.__new__
+
 AGE_S = 10.0
 """One step of priority counts as this many seconds of waiting, so a low priority waits longer, but not forever."""
 
@@ -124,9 +126,12 @@ class LimitSupply(NamedTuple):
 
     def less(self, taken: float, now_s: float) -> "LimitSupply":
         """Return the supply after millitokens were taken."""
-        if self.available(now_s) >= self.capacity:
-            return LimitSupply(self.capacity - taken, now_s, self.rate, self.capacity)
-        return LimitSupply(self.level - taken, self.at_s, self.rate, self.capacity)
+        level, at_s, rate, capacity = self
+        # What ``available`` returns, written out as in ``wait_s``.
+        elapsed_s = now_s - at_s - _TICK_S
+        if (level + rate * elapsed_s if elapsed_s > 0 else level) >= capacity:
+            level, at_s = capacity, now_s
+        return _new_tuple(LimitSupply, (level - taken, at_s, rate, capacity))
 
 
 Supply = Mapping[str, LimitSupply]
@@ -156,6 +161,10 @@ def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> 
 
 def supply_after(supply: Supply, taken: Demand, now_s: float) -> dict[str, LimitSupply]:
     """Return the supply after a request was admitted."""
+    if len(supply) == 1:
+        # The usual case, without a loop: each request that waits does this.
+        ((name, only),) = supply.items()
+        return {name: only.less(taken.get(name, 0) * 1000, now_s)}
     return {name: one.less(taken.get(name, 0) * 1000, now_s) for name, one in supply.items()}
 
 

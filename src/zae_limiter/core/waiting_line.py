@@ -9,8 +9,8 @@ reserve goes after all that may take from it, however long it has waited. It wai
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.waiting import AGE_S, Demand
@@ -23,12 +23,32 @@ class WaitingRequest:
     """A request that waits. ``number`` is its place in the order of arrival, which it keeps in another line.
 
     ``flow`` is the entity that its turn is charged to. ``reserve`` is what it must leave; None if it may take
-    everything.
+    everything. ``group`` follows from that and from the priority.
     """
 
-    __slots__ = ("consume", "cost", "ends_s", "flow", "number", "priority", "reserve", "since_s", "tag", "weight")
+    __slots__ = (
+        "consume",
+        "cost",
+        "ends_s",
+        "flow",
+        "group",
+        "number",
+        "priority",
+        "reserve",
+        "since_s",
+        "tag",
+        "weight",
+    )
 
-    def __init__(self, number: int, priority: int, since_s: float, ends_s: float, consume: Demand) -> None:
+    def __init__(
+        self,
+        number: int,
+        priority: int,
+        since_s: float,
+        ends_s: float,
+        consume: Demand,
+        reserve: "Reserve | None" = None,
+    ) -> None:
         self.number = number
         self.priority = priority
         self.since_s = since_s
@@ -37,17 +57,14 @@ class WaitingRequest:
         self.flow = ""
         self.weight = 1.0
         self.cost = self.tag = 0.0
-        self.reserve: Reserve | None = None
+        self.reserve = reserve
+        # The requests that it is in fair order with: those of the same reserve and priority.
+        self.group: _Group = (0.0 if reserve is None else reserve.fraction, -priority)
 
     @property
     def reserved(self) -> float:
         """The part of each capacity that it must leave."""
-        return 0.0 if self.reserve is None else self.reserve.fraction
-
-    @property
-    def group(self) -> "_Group":
-        """The requests that it is in fair order with: those of the same reserve and priority."""
-        return self.reserved, -self.priority
+        return self.group[0]
 
     @property
     def rank(self) -> float:
@@ -61,6 +78,9 @@ class WaitingRequest:
 
 _Group = tuple[float, int]
 """A reserve as a fraction, and a priority with the opposite sign: the smallest group goes first."""
+
+
+W = TypeVar("W", bound=WaitingRequest)
 
 
 class Ahead(NamedTuple):
@@ -81,12 +101,12 @@ class _Flow:
         self.weight = 1.0
 
 
-class _Block:
+class _Block(Generic[W]):
     """Some consecutive requests, their keys, and the sum of what they ask for."""
 
     __slots__ = ("demand", "keys", "requests")
 
-    def __init__(self, requests: list[WaitingRequest]) -> None:
+    def __init__(self, requests: list[W]) -> None:
         self.requests = requests
         self.keys = [(one.tag, one.number) for one in requests]
         self.demand: dict[str, int] = {}
@@ -96,10 +116,13 @@ class _Block:
 
 def _add(demand: dict[str, int], other: Demand, sign: int) -> None:
     for name, amount in other.items():
-        demand[name] = demand.get(name, 0) + sign * amount
+        if name in demand:
+            demand[name] += sign * amount
+        else:
+            demand[name] = sign * amount
 
 
-class _Class:
+class _Class(Generic[W]):
     """The waiting requests of one reserve and priority, in fair order."""
 
     __slots__ = ("_blocks", "_flows", "_in_order", "_members", "_virtual", "_weight", "count", "demand", "newest")
@@ -108,20 +131,20 @@ class _Class:
         self.count = 0
         self.demand: dict[str, int] = {}
         # By number, in the order in which they joined.
-        self._members: dict[int, WaitingRequest] = {}
+        self._members: dict[int, W] = {}
         self._in_order = True
         self.newest = -1
-        self._blocks: list[_Block] = []
+        self._blocks: list[_Block[W]] = []
         self._flows: dict[str, _Flow] = {}
         self._virtual = 0.0
         # The sum of the weights of the flows that wait.
         self._weight = 0.0
 
-    def __iter__(self) -> Iterator[WaitingRequest]:
+    def __iter__(self) -> Iterator[W]:
         for block in self._blocks:
             yield from block.requests
 
-    def add(self, one: WaitingRequest) -> None:
+    def add(self, one: W) -> None:
         flow = self._flows.get(one.flow)
         if flow is None:
             self._flows[one.flow] = flow = _Flow(self._virtual)
@@ -141,17 +164,24 @@ class _Class:
         self.count += 1
         _add(self.demand, one.consume, 1)
 
-    def _later(self, one: WaitingRequest) -> Iterator[WaitingRequest]:
+    def _later(self, one: W) -> Iterator[W]:
         return (other for other in self if other.flow == one.flow and other.number > one.number)
 
-    def _insert(self, one: WaitingRequest) -> None:
+    def _insert(self, one: W) -> None:
         key = (one.tag, one.number)
         if not self._blocks:
             self._blocks.append(_Block([one]))
             return
         at = self._block_of(key)
         block = self._blocks[at]
-        place = bisect_left(block.keys, key)
+        if key > block.keys[-1]:
+            if len(block.keys) >= _BLOCK:
+                # Not split: requests that come in order fill one block after the other.
+                self._blocks.insert(at + 1, _Block([one]))
+                return
+            place = len(block.keys)
+        else:
+            place = bisect_left(block.keys, key)
         block.keys.insert(place, key)
         block.requests.insert(place, one)
         _add(block.demand, one.consume, 1)
@@ -165,16 +195,18 @@ class _Class:
             return len(self._blocks) - 1
         return bisect_left(self._blocks, key, key=lambda block: block.keys[-1])
 
-    def remove(self, one: WaitingRequest, *, admitted: bool) -> None:
+    def remove(self, one: W, *, admitted: bool) -> None:
         flow = self._flows[one.flow]
         if admitted:
             # Not below the weight of the flow, whatever rounding has left of the sum.
             weight = max(self._weight, flow.weight)
             self._virtual = max(self._virtual + one.cost / weight, one.tag)
             flow.admitted = max(flow.admitted, one.tag + one.cost / flow.weight)
-        at = self._block_of((one.tag, one.number))
+        at = place = 0
+        if self._blocks[0].requests[0] is not one:
+            at = self._block_of((one.tag, one.number))
+            place = bisect_left(self._blocks[at].keys, (one.tag, one.number))
         block = self._blocks[at]
-        place = bisect_left(block.keys, (one.tag, one.number))
         del block.keys[place], block.requests[place]
         _add(block.demand, one.consume, -1)
         if not block.keys:
@@ -184,7 +216,7 @@ class _Class:
         _add(self.demand, one.consume, -1)
         self._leave(flow, one, admitted=admitted)
 
-    def _leave(self, flow: _Flow, one: WaitingRequest, *, admitted: bool) -> None:
+    def _leave(self, flow: _Flow, one: W, *, admitted: bool) -> None:
         flow.waiting -= 1
         if not flow.waiting:
             self._weight -= flow.weight
@@ -197,14 +229,14 @@ class _Class:
                 name: flow for name, flow in self._flows.items() if flow.waiting or flow.finish > self._virtual
             }
 
-    def first(self) -> WaitingRequest:
+    def first(self) -> W:
         return self._blocks[0].requests[0]
 
-    def oldest(self) -> WaitingRequest:
+    def oldest(self) -> W:
         members = self._members
         return members[next(iter(members)) if self._in_order else min(members)]
 
-    def ahead(self, one: WaitingRequest) -> Ahead:
+    def ahead(self, one: W) -> Ahead:
         """Return the requests of the same priority that are ahead of one of them."""
         key = (one.tag, one.number)
         at = self._block_of(key)
@@ -230,11 +262,11 @@ class _Class:
         return Ahead(sum(len(other.keys) for other in blocks) + place, demand)
 
 
-def _consumed(requests: list[WaitingRequest]) -> list[Demand]:
+def _consumed(requests: Sequence[WaitingRequest]) -> list[Demand]:
     return [one.consume for one in requests]
 
 
-class WaitingLine:
+class WaitingLine(Generic[W]):
     """The requests that wait for one bucket, in the order in which they are admitted."""
 
     __slots__ = ("_classes", "_first", "count")
@@ -242,16 +274,16 @@ class WaitingLine:
     def __init__(self) -> None:
         self.count = 0
         # The request that is admitted next; None if it is not known.
-        self._first: WaitingRequest | None = None
+        self._first: W | None = None
         # In order: the smallest reserve first, then the highest priority.
-        self._classes: dict[_Group, _Class] = {}
+        self._classes: dict[_Group, _Class[W]] = {}
 
-    def __iter__(self) -> Iterator[WaitingRequest]:
+    def __iter__(self) -> Iterator[W]:
         """Return all requests, those of the highest priority first."""
         for one in self._classes.values():
             yield from one
 
-    def join(self, one: WaitingRequest, cost: float) -> None:
+    def join(self, one: W, cost: float) -> None:
         """Add a request. It keeps its number and its age. ``cost`` is what its turn costs its flow."""
         one.cost = cost
         group = one.group
@@ -267,15 +299,15 @@ class WaitingLine:
         if first is None or len(self._classes) > 1 or (one.tag, one.number) < (first.tag, first.number):
             self._first = None
 
-    def leave(self, one: WaitingRequest) -> None:
+    def leave(self, one: W) -> None:
         """Remove a request that is not admitted here. Its turn is not charged to its flow."""
         self._remove(one, admitted=False)
 
-    def admit(self, one: WaitingRequest) -> None:
+    def admit(self, one: W) -> None:
         """Remove a request that was admitted."""
         self._remove(one, admitted=True)
 
-    def _remove(self, one: WaitingRequest, *, admitted: bool) -> None:
+    def _remove(self, one: W, *, admitted: bool) -> None:
         group = one.group
         found = self._classes[group]
         found.remove(one, admitted=admitted)
@@ -285,14 +317,21 @@ class WaitingLine:
         if one is self._first or len(self._classes) > 1:
             self._first = None
 
-    def first(self) -> WaitingRequest | None:
+    def total(self) -> Demand | None:
+        """Return what all requests ask for; None if they differ in priority or reserve."""
+        if len(self._classes) != 1:
+            return None
+        (only,) = self._classes.values()
+        return only.demand
+
+    def first(self) -> W | None:
         """Return the request that is admitted next, None if none waits."""
         if self._first is None:
             self._first = self._next()
         return self._first
 
-    def _next(self) -> WaitingRequest | None:
-        best: WaitingRequest | None = None
+    def _next(self) -> W | None:
+        best: W | None = None
         least = 0.0
         for (reserved, _), one in self._classes.items():
             if best is None:
@@ -305,7 +344,7 @@ class WaitingLine:
                 best = one.oldest()
         return best
 
-    def ahead(self, one: WaitingRequest) -> Ahead:
+    def ahead(self, one: W) -> Ahead:
         """Return what is ahead of a request that waits here."""
         group = reserved, lowered = one.group
         count, demand = self._classes[group].ahead(one)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zae_limiter._sync.deprecated import Named
     from zae_limiter._sync.limiter.group_commit import BatchedClient
     from zae_limiter._sync.limiter.lease_also import SeveralLease
+    from zae_limiter._sync.limiter.waiting import WaitingLease
     from zae_limiter.infra.discovery import LimiterInfo
 
 
@@ -77,6 +78,7 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         self._together = group_commit
         self._queue = check_queue(queue)
         self._reserves = priority_reserves(priority_reserve)
+        self._waiting_kinds: dict[type[SyncLease], type[WaitingLease]] | None = None
         wrapped = unwrap(repository)
         if not wrapped.is_open:
             from zae_limiter._sync.deprecated import LateRateLimiter, late_form
@@ -206,11 +208,17 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         if max_wait is None:
             lease = kind(self._client, *arguments)
         else:
+            lease = self._waiting_kind(kind)(self._client, *arguments).wait(max_wait, priority, self._queue, reserve)
+        return cast("SeveralLease", lease).ask(also or (), reserve) if is_several else lease
+
+    def _waiting_kind(self, kind: type[SyncLease]) -> "type[WaitingLease]":
+        """Return the kind of lease that waits, of the same kind otherwise."""
+        if self._waiting_kinds is None:
             # Imported here, because most limiters let no request wait.
             from zae_limiter._sync.limiter.waiting import KINDS
 
-            lease = KINDS[kind](self._client, *arguments).wait(max_wait, priority, self._queue, reserve)
-        return cast("SeveralLease", lease).ask(also or (), reserve) if is_several else lease
+            self._waiting_kinds = KINDS
+        return self._waiting_kinds[kind]
 
     def _several_kind(self) -> "type[SeveralLease]":
         """Return the kind of lease for several requests."""

@@ -77,7 +77,9 @@ class WaitingLease(SyncLease):
         queues, options, now_s = self._client.queues(), waiter.options, self._client.monotonic_s()
         # The caller's dictionary may change while the request waits.
         self._consume = queues.kept(self._consume)
-        waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
+        waiter.flow = options.flow_of(self._bucket[0])
+        if options.weights:
+            waiter.weight = options.weight_of(self._bucket[0])
         queues.enter(waiter, now_s, now_s + waiter.max_wait_s)
         # Not awaited here: each frame would be kept while the request waits.
         return self._take_in_turn(waiter, waiter.wakeup)
@@ -94,7 +96,7 @@ class WaitingLease(SyncLease):
             while True:
                 if bucket is not None:
                     self._join(queues, waiter, bucket)
-                    while (wait_s := self._turn_in(queues, waiter)) > 0:
+                    while wait_s := self._turn_in(queues, waiter):
                         try:
                             wakeup.wait(wait_s)
                         finally:
@@ -136,7 +138,7 @@ class WaitingLease(SyncLease):
         if shown is None and waiter.queue is not None and waiter.queue.bucket == bucket:
             return
         standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options, shown)
-        if waiter.queue is None:
+        if standing is not None:
             raise self._rejected(waiter, standing, None if shown is None else self._wait.refusal)
 
     def _turn_in(self, queues: WaitingQueues, waiter: Waiter) -> float:
@@ -182,8 +184,10 @@ class WaitingLease(SyncLease):
             # The bucket of the entity is the only one.
             if not queues.goes_before(self._bucket, waiter):
                 return None
-            if known.terms is not None:
-                self._check_amounts(self._requests(), known.terms)
+            terms = known.terms
+            if terms is not None and not queues.is_checked(self._consume, terms, waiter.reserve):
+                self._check_amounts(self._requests(), terms)
+                queues.note_checked(self._consume, terms, waiter.reserve)
             return self._bucket
         self._find_parts()
         for part in self._wait.bucket_requests:
