@@ -220,7 +220,9 @@ class WaitingQueues:
             if shown is not None and queue.line.first() is waiter:
                 queue.ready = waiter, now_s + shown.retry_after_s
             fits = fits and queue.ends_in(waiter.ends_s - now_s, waiter, now_s)
-            if not fits or self.closed or exceeds_capacity(queue.supply, consume, waiter.reserve):
+            # The cost is the largest part of a capacity, as of the time when the request has joined.
+            is_large = shown is not None or waiter.cost >= 1 or waiter.reserve is not None
+            if not fits or self.closed or (is_large and exceeds_capacity(queue.supply, consume, waiter.reserve)):
                 standing = queue.standing(waiter, now_s)
                 self._leave(waiter, now_s)
                 return standing

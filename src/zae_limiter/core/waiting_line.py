@@ -10,13 +10,26 @@ reserve goes after all that may take from it, however long it has waited. It wai
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.waiting import AGE_S, Demand
 
+_GROUPS = 256
+
 _BLOCK = 128
 """A block of requests is split in two above this number. With blocks, no step visits all requests."""
+
+
+_Group = tuple[float, int]
+"""A reserve as a fraction, and a priority with the opposite sign: the smallest group goes first."""
+
+
+@lru_cache(_GROUPS)
+def _group_of(reserve: Reserve | None, priority: int) -> _Group:
+    """Return the group of a request. All requests of a group share it, because each that waits keeps it."""
+    return 0.0 if reserve is None else reserve.fraction, -priority
 
 
 class WaitingRequest:
@@ -33,7 +46,6 @@ class WaitingRequest:
         "flow",
         "group",
         "number",
-        "priority",
         "reserve",
         "since_s",
         "tag",
@@ -47,10 +59,9 @@ class WaitingRequest:
         since_s: float,
         ends_s: float,
         consume: Demand,
-        reserve: "Reserve | None" = None,
+        reserve: Reserve | None = None,
     ) -> None:
         self.number = number
-        self.priority = priority
         self.since_s = since_s
         self.ends_s = ends_s
         self.consume = consume
@@ -59,7 +70,12 @@ class WaitingRequest:
         self.cost = self.tag = 0.0
         self.reserve = reserve
         # The requests that it is in fair order with: those of the same reserve and priority.
-        self.group: _Group = (0.0 if reserve is None else reserve.fraction, -priority)
+        self.group = _group_of(reserve, priority)
+
+    @property
+    def priority(self) -> int:
+        """The priority."""
+        return -self.group[1]
 
     @property
     def reserved(self) -> float:
@@ -74,10 +90,6 @@ class WaitingRequest:
     def precedes(self, other: "WaitingRequest") -> bool:
         """Return whether this request goes first: it has a smaller reserve, or the same and has waited longer."""
         return (self.reserved, self.rank, self.number) < (other.reserved, other.rank, other.number)
-
-
-_Group = tuple[float, int]
-"""A reserve as a fraction, and a priority with the opposite sign: the smallest group goes first."""
 
 
 W = TypeVar("W", bound=WaitingRequest)

@@ -374,7 +374,8 @@ class BucketClient:
 
     def queues(self) -> "WaitingQueues":
         """Return the queues of the requests that wait for buckets of the namespace."""
-        return self.caches.waiting or self.caches.queues(self.monotonic_s, self._deadline_s)
+        waiting = self.caches.waiting
+        return self.caches.queues(self.monotonic_s, self._deadline_s) if waiting is None else waiting
 
     def until_s(self) -> float:
         """Return the deadline of a call that begins now, on the monotonic clock."""
