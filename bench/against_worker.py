@@ -104,8 +104,8 @@ def cases(url: str) -> dict[str, tuple[Opened, int]]:
         "memory async, adjusted": (lambda: async_lease(cascade=False, adjust=True), 2),
         "memory sync, cascade": (lambda: sync_lease(cascade=True, adjust=False), 2),
         "memory async, cascade": (lambda: async_lease(cascade=True, adjust=False), 2),
-        "SQLite sync, one entity": (keyed(ours.sqlite_sync, HOT), 2),
-        "SQLite async, one entity": (keyed(ours.sqlite_async, HOT), 2),
+        "SQLite sync, one entity": (keyed(ours.sqlite_sync, HOT), 1),
+        "SQLite async, one entity": (keyed(ours.sqlite_async, HOT), 1),
         "DynamoDB sync, canned": (lambda: transport.ours_sync(url), 8),
         "DynamoDB async, canned": (lambda: transport.ours_async(url), 8),
     }

@@ -104,8 +104,8 @@ def cases(calls: int) -> list[Case]:
     # Enough calls to checkpoint the write-ahead log within each measurement.
     files = {"SQLite sync": sqlite_sync, "SQLite async": sqlite_async}
     return [
-        Case(f"zae-limiter {name}", traffic, opened, wanted)
+        Case(f"zae-limiter {name}", traffic, opened, calls)
         for traffic in (HOT, MANY, REFUSED)
-        for kind, wanted in ((stores, calls), (files, max(1, calls // 2)))
+        for kind in (stores, files)
         for name, opened in kind.items()
     ]

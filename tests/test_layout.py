@@ -28,6 +28,7 @@ EXEMPT_FROM_PARAMETER_COUNT = {
     "Repository.connect": "the options of a deployed store, all keyword-only with defaults",
     "RateLimiter.acquire": "what one call takes, and how it is settled; all but three with defaults",
     "LateRateLimiter.acquire": "those of the limiter",
+    "Limit.quota": "the schedule of a quota, and the options of every limit; all but two with defaults",
     "limited": "the arguments of acquire, and those that make them from a call; all but two keyword-only",
 }
 

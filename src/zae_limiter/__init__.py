@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from zae_limiter.core.namespace import Namespace
     from zae_limiter.core.status import (
         BackendCapabilities,
+        Balance,
         BucketState,
         CacheStats,
         EntityCapacity,
@@ -101,6 +102,7 @@ _MODULES = {
     **dict.fromkeys(
         (
             "BackendCapabilities",
+            "Balance",
             "BucketState",
             "CacheStats",
             "EntityCapacity",
@@ -152,6 +154,7 @@ __all__ = [
     "AuditAction",
     "AuditEvent",
     "BackendCapabilities",
+    "Balance",
     "BucketState",
     "CacheStats",
     "Clock",

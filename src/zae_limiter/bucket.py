@@ -43,7 +43,10 @@ def refill_bucket(state: BucketState, now_ms: int) -> RefillResult:
 
         ```
     """
-    if state.hold_seconds:
+    if state.schedule is not None:
+        renewed = state.resets_at is not None and now_ms >= state.resets_at * 1000
+        level = state.capacity_milli if renewed else state.tokens_milli
+    elif state.hold_seconds:
         level = _slots(state).available_milli((now_ms, now_ms))
     else:
         level = _baseline(state).level(state.tokens_milli, now_ms)
@@ -78,6 +81,9 @@ def calculate_retry_after(state: BucketState, requested: int, now_ms: int) -> fl
     """
     if requested * 1000 > state.capacity_milli:
         return float("inf")
+    if state.schedule is not None:
+        lacks = not would_refill_satisfy(state, requested, now_ms) and state.resets_at is not None
+        return max(0, (state.resets_at or 0) * 1000 - now_ms) / 1000 if lacks else 0.0
     if state.hold_seconds:
         return _slots(state).wait_ms(requested * 1000, (now_ms, now_ms)) / 1000
     return max(0, _baseline(state).ready_ms(state.tokens_milli, requested * 1000) - now_ms) / 1000
@@ -107,6 +113,7 @@ def build_limit_status(state: BucketState, requested: int, now_ms: int) -> Limit
         retry_after_seconds=calculate_retry_after(state, requested, now_ms) if exceeded else 0.0,
         exact=not state.hold_seconds,
         in_use=state.in_use(now_ms) if state.hold_seconds else None,
+        resets_at=state.resets_at,
     )
 
 

@@ -18,7 +18,7 @@ from zae_limiter.core.errors import (
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.version import unknown_kind
 from zae_limiter.core.version_errors import UnknownKindError
 from zae_limiter_aggregator.apply import ApplyContext, Counted, TableDialogue, count, merge, split, stored_kinds
@@ -118,9 +118,12 @@ class Worker:
         """
         reserve_s = remaining_s() * _RESERVED
         batch = read_all(records)
+        report = BatchReport(len(records), len(batch.changes), batch.ignored, len(batch.damaged))
         refusal = self._refusal(batch, lambda: remaining_s() > reserve_s)
         if refusal is not None:
-            return _refused(batch, len(records), refusal)
+            trouble = Trouble("kinds of stored items", refusal, again=True)
+            # The delivery is repeated as a whole.
+            return replace(report, troubles=[trouble], first_failure=next(iter(batch.order.values()), None))
         planned = plan(batch, self._memories, self._rules, self._table.now()[1])
         effects = _Effects(self._table, planned.rules, self._context, lambda: remaining_s() > reserve_s)
         # Split first, because a throttled shard cannot wait. Merge last, because a merge can.
@@ -128,11 +131,8 @@ class Worker:
         snapshots = sum(effects.counted(group) for group in planned.counts)
         archived = 0 if self._archive is None else effects.archived(self._archive, batch)
         merges = sum(self._merged(effects, one) for one in planned.merges)
-        return BatchReport(
-            records=len(records),
-            changes=len(batch.changes),
-            ignored=batch.ignored,
-            damaged=len(batch.damaged),
+        return replace(
+            report,
             snapshots=snapshots,
             splits=splits,
             merges=merges,
@@ -223,18 +223,6 @@ class _Effects:
         self.troubles.append(Trouble(_named(counts), error, again=True))
         self.failed.update(sequence for one in counts for sequence in one.changes)
         return added
-
-
-def _refused(batch: Batch, records: int, error: ZAELimiterError) -> BatchReport:
-    """Return the report of a delivery that is not processed and has to be repeated as a whole."""
-    return BatchReport(
-        records=records,
-        changes=len(batch.changes),
-        ignored=batch.ignored,
-        damaged=len(batch.damaged),
-        troubles=[Trouble("kinds of stored items", error, again=True)],
-        first_failure=next(iter(batch.order.values()), None),
-    )
 
 
 def _slots_in_use(batch: Batch) -> int | None:

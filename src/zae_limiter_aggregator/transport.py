@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from zlib import crc32
 
+from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.utils import get_environ_proxies
@@ -30,13 +31,6 @@ _READ_S = 3
 _IDLE_S = 1.0
 _USER_AGENT = "zae-limiter-aggregator"
 _PORTS = {"http": 80, "https": 443}
-_METHODS = {
-    "BatchGetItem": "batch_get_item",
-    "PutItem": "put_item",
-    "UpdateItem": "update_item",
-    "DeleteItem": "delete_item",
-    "TransactWriteItems": "transact_write_items",
-}
 
 
 class TransportAnswer(NamedTuple):
@@ -171,7 +165,7 @@ class Carried:
 
     def call(self, call: DynamoDbCall, now_s: int) -> TransportAnswer | Unavailable:
         """Make a call; the client signs it by its own clock."""
-        method = getattr(self._client, _METHODS[call.target.rpartition(".")[2]])
+        method = getattr(self._client, xform_name(call.target.rpartition(".")[2]))
         try:
             response = method(**loads(call.body))
         except ClientError as refused:

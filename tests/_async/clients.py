@@ -174,7 +174,7 @@ def everything_in(repo):
     blocking = table._table
     if isinstance(blocking, MemoryTable):
         return {tuple(key): dict(item) for key, item in stored(blocking).items()}
-    rows = blocking._reading(_select_all, None)
+    rows = blocking._access.reading(_select_all, None)
     return {(pk, sk): json.loads(body) for pk, sk, body in rows}
 
 

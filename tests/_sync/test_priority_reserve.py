@@ -50,7 +50,7 @@ def test_low_priority_is_admitted_while_the_reserve_remains_after_it(limiter):
 
     (status,) = rejected.statuses
     assert (5, 1, 5, 1) == (status.available, status.requested, status.reserved, status.deficit)
-    assert "5 available, 1 requested, 5 reserved for requests of a higher priority" in str(rejected)
+    assert "5 available, 1 requested, 5 reserved for a higher priority" in str(rejected)
 
 
 def test_reserve_holds_for_another_client_with_an_old_view(repo, limiter):

@@ -5,7 +5,7 @@ from random import getrandbits
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.aggregator.simulated_table import NAMESPACE_ID, SimulatedTable, namespace
@@ -141,6 +141,9 @@ def test_any_record_leaves_the_other_records_of_a_batch_usable(records: list[Any
 
 
 @settings(max_examples=60)
+@example([(KEY, {}, {})], {"b_wcu_tc": None, "s_0": None}, {})
+@example([(KEY, {}, {})], {"s_0": None}, {})
+@example([(KEY, {}, {})], {"b_wcu_tc": None}, {})
 @given(st.lists(st.tuples(forged_keys, forged, forged), max_size=6), forged, forged)
 def test_forged_items_do_not_affect_other_tenants(
     written: list[tuple[str, dict[str, Any], dict[str, Any]]], snapshot: dict[str, Any], shard: dict[str, Any]

@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.browser import DESKTOP, PHONE, Browser
 from tests.visualization.days import write_days
 from tests.visualization.snapshots import snapshot
-from zae_limiter import HtmlFormatter, Limit
+from zae_limiter import HtmlFormatter, Limit, usd
 from zae_limiter.cli import main
 
 SIZES = {"acme-web": 140, "acme-batch": 60, "globex": 35, "initech": 12}
@@ -241,6 +241,29 @@ def test_line_of_the_limit_is_as_high_as_the_limit(browser: Browser, tmp_path, s
 
     assert abs(600 - drawn) < 10
     assert apart < 3
+    assert [] == browser.overflow()
+
+
+@SCREENS
+def test_use_beyond_a_soft_limit_begins_at_its_line(browser: Browser, tmp_path, screen):
+    """It ends where the bar ends, and has a colour of its own."""
+    months = [snapshot(f"2026-{n:02}-01", {"spend": usd(str(20 * n))}, kind="monthly") for n in range(1, 9)]
+    limits = {("user-1", "gpt-4"): [Limit.quota("spend", usd("125"), unit="USD", enforce=False)]}
+    page = tmp_path / "soft.html"
+    page.write_text(HtmlFormatter(limits=limits).format(months), encoding="utf-8")
+    browser.open(page, screen)
+
+    above, below, colours = browser.run(
+        """
+        const line = document.querySelector("path.soft").getBoundingClientRect();
+        const [, bar, beyond] = [...document.querySelectorAll(".col")].at(-1).querySelectorAll("rect");
+        const [all, over] = [bar, beyond].map((one) => one.getBoundingClientRect());
+        const fills = [bar, beyond].map((one) => getComputedStyle(one).fill);
+        return [Math.abs(over.top - all.top), Math.abs(over.bottom - line.top), new Set(fills).size];
+        """
+    )
+
+    assert (above < 1, below < 3, colours) == (True, True, 2)
     assert [] == browser.overflow()
 
 

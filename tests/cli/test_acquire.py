@@ -45,6 +45,7 @@ class TestAdmitted:
             "resource": "gpt-4",
             "consumed": {"rpd": 1},
             "available": {"rpd": 99},
+            "limits": [{"name": "rpd", "capacity": 100, "refill_amount": 100, "refill_period_seconds": 86400}],
             "degraded": False,
             "also": [],
         } == json.loads(done.stdout)
@@ -183,7 +184,8 @@ class TestAlso:
 
         other = {"entity_id": "user-2", "resource": "gpt-4", "consumed": {"rpd": 2}}
         assert ({"rpd": 1}, "tool") == (printed["consumed"], printed["also"][0]["entity_id"])
-        assert other | {"available": {"rpd": 98, "tpd": 2000}} == printed["also"][1]
+        left = {"available": {"rpd": 98, "tpd": 2000}, "limits": printed["limits"]}
+        assert other | left == printed["also"][1]
 
     def test_acquire_takes_nothing_if_one_of_several_requests_is_rejected(self, limited):
         """The line names the bucket that refused."""
@@ -198,7 +200,10 @@ class TestAlso:
     @pytest.mark.parametrize(
         ("also", "words"),
         [
-            (("tool", "search", "rpd"), "'--also': 'rpd': must be NAME:AMOUNT, such as rpm:1 or tpm:1.5k"),
+            (
+                ("tool", "search", "rpd"),
+                "'--also': 'rpd': must be NAME:AMOUNT, such as rpm:1, tpm:1.5k or spend:0.05usd",
+            ),
             (("tool", "search", "rpd:1,"), "'--also': '': must be NAME:AMOUNT"),
             (("tool", "search", "rpd:1,rpd:2"), "'--also': 'rpd': appears twice; pass each limit once"),
             (("tool", "search"), "Option '--also' requires 3 arguments"),

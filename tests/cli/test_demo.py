@@ -20,7 +20,6 @@ from rich.console import Console
 from zae_limiter import RateLimiter, Repository
 from zae_limiter.cli.demo import activate_command, watch
 from zae_limiter.cli.demo.live import LiveView, drawing, summary_drawing
-from zae_limiter.cli.demo.metered import read_usage
 from zae_limiter.cli.demo.outage import fail_and_recover
 from zae_limiter.cli.demo.plain import PlainView
 from zae_limiter.cli.demo.processes import KeyProcess
@@ -34,7 +33,7 @@ from zae_limiter.cli.demo.reports import (
 from zae_limiter.cli.demo.scenario import ENTITY_LIMITS, PROJECTS, RAISED, RESOURCE, RESOURCE_LIMITS, members
 from zae_limiter.cli.demo.show import STEPS, start_processes
 from zae_limiter.cli.demo.steps import stream_into_debt, wait_for_retry_after
-from zae_limiter.cli.demo.stored import prepare
+from zae_limiter.cli.demo.stored import prepare, read_usage
 from zae_limiter.cli.demo.summary import ASCII_MARKS, MARKS, NEXT_COMMANDS, summary_lines
 from zae_limiter.core.errors import InfrastructureError
 

@@ -19,7 +19,6 @@ from zae_limiter.cli.demo.tally import Book, DemoTally
 from zae_limiter.core.limit import Limit
 
 MEMBERS = list(members(PROJECTS))
-LIMITS = {limit.name: limit for limit in RESOURCE_LIMITS}
 
 
 class TestLedger:
@@ -28,7 +27,7 @@ class TestLedger:
     def ledger(self, *takes):
         ledger = Ledger([self.LIMIT], 5_000)
         for amount, at_ms in takes:
-            ledger.take({"tps": amount}, at_ms)
+            ledger.enter({"tps": amount}, at_ms, is_take=True)
         return ledger
 
     def share(self, ledger, left=-1_000_000, at_ms=6_500):
@@ -50,21 +49,21 @@ class TestLedger:
     def test_demo_ledger_accepts_a_take_of_tokens_that_were_returned(self):
         """Only the net amount counts."""
         ledger = self.ledger((200, 5_000), (50, 5_000))
-        ledger.settle({"tps": -50}, 5_000)
+        ledger.enter({"tps": -50}, 5_000, is_take=False)
 
         assert 1.0 == self.share(ledger)
 
     def test_demo_ledger_accepts_a_debt_that_the_balance_shows(self):
         """An adjustment may go below zero: 300 taken of 200 leaves -100."""
         ledger = self.ledger((200, 5_000))
-        ledger.settle({"tps": 100}, 5_000)
+        ledger.enter({"tps": 100}, 5_000, is_take=False)
 
         assert 1.0 == ledger.highest_share({"tps": -100}, 5_000)
 
     def test_demo_ledger_reports_a_balance_with_one_token_too_many(self):
         """The store must not have forgotten a token of the debt."""
         ledger = self.ledger((200, 5_000))
-        ledger.settle({"tps": 100}, 5_000)
+        ledger.enter({"tps": 100}, 5_000, is_take=False)
 
         assert ledger.highest_share({"tps": -99}, 5_000) > 1
 
@@ -104,7 +103,7 @@ class TestReports:
 
     def test_demo_reports_count_for_the_key_and_for_its_project(self):
         """Every report but the limit in force changes the counts of both."""
-        book = Book([DemoTally(member, LIMITS, 5_000) for member in MEMBERS], 5_000)
+        book = Book([DemoTally(member, RESOURCE_LIMITS, 5_000) for member in MEMBERS], 5_000)
         for report in self.REPORTS:
             book.record("demo-key-1a", report)
 

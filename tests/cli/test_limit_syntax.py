@@ -4,14 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.cli._limit_syntax import (
-    describe_refill,
-    gather_amounts,
-    parse_amount,
-    parse_limit,
-    parse_number,
-    write_limit,
-)
+from zae_limiter.cli._amount_syntax import WrittenAmount, gather_amounts, parse_amount, parse_number
+from zae_limiter.cli._limit_syntax import parse_limit, write_limit
+from zae_limiter.cli._limit_words import describe_refill
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.limit import Limit
 
@@ -75,7 +70,7 @@ class TestLimits:
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
-            ("rpm:5/week", "the period must be one of s, sec"),
+            ("rpm:5/fortnight", "the period must be one of s, sec"),
             ("rpm:5/m", "not m; minutes are min, because m is a million"),
             ("rpm:1.5", "rate: 1.5 is not a whole number of tokens"),
             ("rpm:1.0005k", "rate: 1.0005k is not a whole number of tokens"),
@@ -96,7 +91,10 @@ class TestLimits:
             ("slots:5/concurent", "not concurent; did you mean concurrent?"),
             ("rpm:5/hours", "did you mean hour?"),
             ("rpm:5:hold=60s", r"hold: only slots have one: NAME:SLOTS/concurrent\[:hold=60s\]"),
-            ("rpm:5:bust=7", "bust is no option of a limit, which are burst and hold; did you mean burst?"),
+            (
+                "rpm:5:bust=7",
+                "bust is no option of a limit, which are burst, capacity, .* unit and warn; did you mean burst?",
+            ),
             ("rpm:5:burst=7:burst=8", "pass each option once"),
         ],
     )
@@ -168,7 +166,7 @@ class TestNumbers:
     def test_a_suffix_applies_to_the_rate_the_burst_and_the_amount(self):
         """The suffix m is a million, and min is the period."""
         assert Limit.per_minute("tpm", 1_000_000, burst=1_500_000) == parse_limit("tpm:1m/min:burst=1.5m")
-        assert ("tpm", 2500) == parse_amount("tpm:2.5k")
+        assert WrittenAmount("tpm", 2500) == parse_amount("tpm:2.5k")
 
     @given(st.integers(0, 10**15), st.sampled_from(["", "k", "m", "g"]))
     def test_a_number_with_a_suffix_is_that_many_times_larger(self, number, suffix):
@@ -179,7 +177,7 @@ class TestNumbers:
 class TestAmounts:
     def test_an_amount_is_parsed_from_a_name_and_a_number(self):
         """An amount has no other parts."""
-        assert ("tpm", 500) == parse_amount("tpm:500")
+        assert WrittenAmount("tpm", 500) == parse_amount("tpm:500")
 
     @pytest.mark.parametrize("text", ["", "tpm", "tpm:", ":5", "tpm:x", "tpm:5/min", "tpm:" + "9" * 5000])
     def test_a_malformed_amount_raises_an_error_that_shows_the_syntax(self, text):
@@ -195,7 +193,7 @@ class TestAmounts:
     def test_an_amount_given_twice_for_one_limit_raises_an_error(self):
         """Two amounts for one limit are ambiguous."""
         with pytest.raises(ValidationError, match="'rpm': appears twice"):
-            gather_amounts((("rpm", 1), ("tpm", 5), ("rpm", 2)))
+            gather_amounts([parse_amount(text) for text in ("rpm:1", "tpm:5", "rpm:2")])
 
 
 class TestWriting:
@@ -205,5 +203,16 @@ class TestWriting:
         assert text == write_limit(parse_limit(text))
 
     def test_a_period_without_a_name_is_formatted_in_seconds(self):
-        """The API accepts such limits; the command line does not."""
-        assert "x:5/90 s:burst=9" == write_limit(Limit.custom("x", 9, 5, 90))
+        """Any number of seconds can be parsed."""
+        limit = Limit.custom("x", 9, 5, 90)
+
+        assert "x:5/90s:burst=9" == write_limit(limit)
+        assert limit == parse_limit("x:5/90s:burst=9")
+        assert Limit.custom("x", 5, 5, 600) == parse_limit("x:5/10min")
+
+    def test_a_capacity_below_the_rate_is_not_written_as_a_burst(self):
+        """A burst below the rate is a mistake, so such a limit has an option of its own."""
+        limit = Limit.custom("x", 3, 5, 60)
+
+        assert "x:5/min:capacity=3" == write_limit(limit)
+        assert limit == parse_limit("x:5/min:capacity=3")

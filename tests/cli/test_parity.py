@@ -60,6 +60,7 @@ STORY = [
     Step("available", "available key-1 gpt-4"),
     Step("get_buckets", "entity buckets key-1"),
     Step("get_buckets", "entity buckets project-1 --all-resources"),
+    Step("get_balances", "entity balances project-1"),
     Step("get_resource_capacity", "resource capacity gpt-4 rpd"),
     Step("get_resource_capacity", "resource capacity --all-resources rpd"),
     Step("get_usage_snapshots", "usage list --entity key-1"),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.quotas_mutations import HARMLESS
+from tests.model.quotas_mutations import MUTATIONS as OF_QUOTAS
 from tests.mutations.catalogue import MUTATIONS
 from tests.mutations.mutation import Mutation
 from zae_limiter.schema import attributes, bucket_writes
@@ -13,6 +15,7 @@ from zae_limiter.schema import attributes, bucket_writes
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "protocol.md").read_text()
 BROKEN = "broken on purpose as"
+BROKEN_IN_MODEL = "broken in the model as"
 
 
 def tables(heading: str) -> list[list[str]]:
@@ -41,6 +44,14 @@ def test_mutation_that_the_page_names_exists():
     named = [name for row in tables(BROKEN) for name in names_of(row[-1])]
 
     assert {mutation.name for mutation in MUTATIONS} == set(named)
+
+
+def test_mutation_of_a_quota_is_named_beside_its_rule():
+    """Those that no check notices may be named too: their rules are a second defence."""
+    named = {name for row in tables(BROKEN_IN_MODEL) for name in names_of(row[-1])}
+
+    assert set() == {mutation.name for mutation in OF_QUOTAS} - named
+    assert set() == named - {mutation.name for mutation in (*OF_QUOTAS, *HARMLESS)}
 
 
 def test_writers_on_the_page_are_those_of_the_code():

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.dynamodb.engines import Engine, fresh_table_name
 from tests.dynamodb.spending import OPENINGS, CostLedger, FixedServerClock, MeteredClient, MeteredTable
-from zae_limiter import Limit, RateLimitExceeded
+from zae_limiter import Limit, RateLimitExceeded, usd
 from zae_limiter.schema.bucket_item import bucket_key
 
 ENTITY, PARENT = "5f0c6b3e-8a1d-4c57-9e42-d1b7a9036c28", "c9a4e7d2-16f8-4b0e-a35c-7d2e90b1f486"
@@ -52,6 +52,11 @@ class CostScenario:
     def stop_measuring(self) -> None:
         """Stop measuring."""
         self.client.ledger.end()
+
+    def advance_to_half_a_minute(self) -> int:
+        """Advance the time to the middle of a minute, and return the minute of the hour."""
+        self.advance((30_000 - self._table.server.time_ms) % 60_000)
+        return self._table.server.time_ms // 60_000 % 60
 
     def advance(self, milliseconds: int) -> None:
         """Advance the time."""
@@ -329,6 +334,41 @@ async def slots_rejected_stale(scenario: CostScenario) -> None:
         scenario.stop_measuring()
 
 
+async def _take_from_a_quota(scenario: CostScenario) -> None:
+    """Store a quota whose next period begins in half a minute, and create the bucket."""
+    minute = scenario.advance_to_half_a_minute()
+    spend = Limit.quota("spend", usd("500"), every="hour", starts=(minute + 1) % 60, unit="USD")
+    await scenario.others.limiter.set_limits(ENTITY, [*LIMITS, spend])
+    await scenario.take(rpm=1, spend=usd("1"))
+
+
+async def quota_taken(scenario: CostScenario) -> None:
+    await _take_from_a_quota(scenario)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500, spend=usd("0.02"))
+
+
+async def quota_taken_in_a_new_period(scenario: CostScenario) -> None:
+    await _take_from_a_quota(scenario)
+    scenario.advance(35_000)
+    scenario.measure()
+    await scenario.take(rpm=1, tpm=500, spend=usd("500"))
+
+
+async def quota_adjusted(scenario: CostScenario) -> None:
+    await _take_from_a_quota(scenario)
+    async with scenario.client.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "spend": usd("0.02")}) as lease:
+        await lease.adjust(spend=usd("0.01"), tpm=230)
+        scenario.measure()
+
+
+async def quota_rejected_fresh(scenario: CostScenario) -> None:
+    await _take_from_a_quota(scenario)
+    await scenario.take(rpm=1, spend=usd("499"))
+    scenario.measure()
+    await scenario.rejected(rpm=1, spend=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """The description of a case, and the function that runs it."""
@@ -367,6 +407,10 @@ CASES = (
     Case("slots: returned alone", slot_returned),
     Case("slots: rejected, view fresh", slots_rejected_fresh),
     Case("slots: rejected, view older than 0.15 s", slots_rejected_stale),
+    Case("quota: taken with rpm and tpm", quota_taken),
+    Case("quota: taken when a period begins", quota_taken_in_a_new_period),
+    Case("quota: adjusted", quota_adjusted),
+    Case("quota: rejected, view fresh", quota_rejected_fresh),
     Case("cascade, both admitted", cascade),
     Case("cascade, adjust", cascade_adjusted),
     Case("cascade, refused by the parent", cascade_refused_by_the_parent),

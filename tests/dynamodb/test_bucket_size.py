@@ -3,11 +3,16 @@
 The items are the largest possible: balances in debt and totals of years, and each has a parent.
 """
 
+from typing import Any
+from zoneinfo import available_timezones
+
 import pytest
 
 from tests.dynamodb.billing import item_bytes, write_units
 from tests.one_bucket import Item, stored
 from zae_limiter import Limit
+from zae_limiter.core.names import MAX_QUOTA
+from zae_limiter.core.quota import BAND, MOST_SPENT
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_writes import Owner, Signature
 from zae_limiter.tables.dynamodb.codec import encode_item
@@ -16,6 +21,7 @@ UUID = "5f0c6b3e-8a1d-4c57-9e42-d1b7a9036c28"
 NAMESPACE = "aB3dE6gH9kL"
 SHORT = ("rpm", "tpm", "rpd", "tpd", "rps", "tps", "ipm")
 LONG = ("requests_per_min", "tokens_in_minute", "tokens_out_daily", "images_generated")
+LONGEST_ZONE = "America/Argentina/ComodRivadavia"
 CREATED_MS = 1_790_000_000_123
 SIGNATURE = Signature(2**60 - 1, 2**32 - 1)
 
@@ -27,6 +33,19 @@ def worn_bucket(*names: str, entity_id: str = UUID, resource: str = "openai/gpt-
     balances = {f"b_{name}_tk": -987_654_321_987 for name in names}
     totals = {f"b_{name}_tc": 987_654_321_987_654_321 for name in names}
     return {**item, **balances, **totals, "b_wcu_tc": 987_654_321_987, "parent_id": UUID}
+
+
+def worn_budget(**options: Any) -> Item:
+    """Return the largest item of rpm, tpm and a budget in the time zone with the longest name."""
+    schedule = {"starts": (31, "23:59"), "tz": LONGEST_ZONE}
+    spend = Limit.quota("spend", MAX_QUOTA, **schedule, **options)
+    terms = stored(Limit.per_minute("rpm", 987_654), Limit.per_minute("tpm", 987_654), spend, ttl=7, stamp=12_345)
+    item = dict(bucket_writes.create(Owner(NAMESPACE, UUID, "openai/gpt-4o"), terms, {}, CREATED_MS, SIGNATURE).item)
+    balances = {f"b_{name}_tk": -987_654_321_987 for name in ("rpm", "tpm")}
+    totals = {f"b_{name}_tc": 987_654_321_987_654_321 for name in ("rpm", "tpm", "spend")}
+    # The largest number before the year 2128, saturated.
+    spent = {"b_spend_qk": -BAND * 9_999_999_999 - MOST_SPENT}
+    return {**item, **balances, **totals, **spent, "b_wcu_tc": 987_654_321_987, "parent_id": UUID}
 
 
 def units(item: Item) -> float:
@@ -83,6 +102,16 @@ class TestBuckets:
     def test_a_bucket_of_the_longest_names_takes_three_write_units(self):
         """An entity id has 256 characters, and a resource 128."""
         assert 3 == units(worn_bucket("rpm", "tpm", entity_id="e" * 256, resource="r" * 128))
+
+    def test_a_bucket_with_a_budget_takes_one_write_unit(self):
+        """Its time zone has the longest name of all."""
+        sizes = [
+            item_bytes(encode_item(worn_budget(**options)))
+            for options in ({}, {"unit": "USD", "enforce": False, "warn_at": (0.5, 0.75, 0.9, 1.0)})
+        ]
+
+        assert max(map(len, available_timezones())) <= len(LONGEST_ZONE)
+        assert [805, 855] == sizes
 
     def test_one_more_letter_in_a_name_costs_five_bytes(self):
         """This holds for the entity, the resource and a limit."""

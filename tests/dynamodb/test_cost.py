@@ -105,6 +105,24 @@ class TestRejected:
         assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.rejected_by_the_bucket)
 
 
+class TestQuota:
+    async def test_a_take_with_a_quota_costs_one_write_unit(self, cost_of):
+        """A quota is part of the item, so it has no write of its own."""
+        assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.quota_taken)
+
+    async def test_the_first_take_of_a_period_costs_one_write_unit(self, cost_of):
+        """A period begins without a write."""
+        assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.quota_taken_in_a_new_period)
+
+    async def test_an_adjustment_of_a_quota_and_a_rate_limit_costs_one_write_unit(self, cost_of):
+        """Both are settled in one write."""
+        assert Cost(1, (UPDATE,), rcu=0, wcu=1, index_wcu=0) == await cost_of(cases.quota_adjusted)
+
+    async def test_a_rejection_by_a_quota_costs_nothing_if_the_view_is_fresh(self, cost_of):
+        """As for any limit."""
+        assert Cost(0, (), rcu=0, wcu=0, index_wcu=0) == await cost_of(cases.quota_rejected_fresh)
+
+
 class TestSettled:
     async def test_an_adjustment_up_costs_one_write(self, cost_of):
         """It is written on leaving, besides the write on entering."""

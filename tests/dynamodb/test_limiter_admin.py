@@ -8,12 +8,14 @@ import pytest
 from tests.dynamodb.engines import Engine
 from tests.dynamodb.trees import KINDS, session, tree
 from zae_limiter import (
+    ALL_RESOURCES,
     EntityHasChildrenError,
     InfrastructureNotFoundError,
     Limit,
     NamespaceNotFoundError,
     Repository,
     SyncRepository,
+    usd,
 )
 from zae_limiter._async import dynamodb_table as async_table
 from zae_limiter._sync import dynamodb_table as sync_table
@@ -250,6 +252,25 @@ class TestReports:
         found = [(one.resource, one.tokens, one.total_consumed_milli) for one in repo.get_buckets("user-1")]
         assert [("gpt-4", 7, 3_000), ("gpt-5", 9, 1_000)] == sorted(found)
         assert [7] == [one.tokens for one in repo.get_buckets("user-1", "gpt-4")]
+
+    def test_balances_show_what_is_left_of_every_limit(self, repo: Any, limiter: Any) -> None:
+        """Those across resources and those that were never used are listed too."""
+        spend = Limit.quota("spend", usd("500"), tz="Europe/Berlin", unit="USD", warn_at=(0.8, 1))
+        repo.set_limits("user-1", [spend, *SLOW], "gpt-4")
+        repo.set_limits("user-1", [Limit.concurrent("slots", 3)], ALL_RESOURCES)
+        repo.set_limits("user-1", [Limit.quota("soft", 5, "week", enforce=False)], "search")
+        take(limiter, rpm=3, spend=usd("487.50"))
+        take(limiter, resource="gpt-5", rpm=1)
+
+        found = repo.get_balances("user-1")
+        assert [
+            ("_all_", "slots", 3, None),
+            ("gpt-4", "rpm", 7, None),
+            ("gpt-4", "spend", usd("12.50"), "USD"),
+            ("gpt-5", "rpm", 9, None),
+            ("search", "soft", 5, None),
+        ] == [(one.resource, one.limit_name, one.available, one.unit) for one in found]
+        assert [spend] == [one.limit for one in found if one.limit_name == "spend"]
 
     def test_resource_capacity_sums_all_entities(self, repo: Any, limiter: Any) -> None:
         """It may be restricted to entities without a parent."""

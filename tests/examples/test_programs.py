@@ -26,6 +26,17 @@ SAID = {
         r"key-2: (\d+) calls, then refused: (key-2|search-team) has \d\d? tpm, 100 requested",
         r"search-team has left {'tpm': \d+}",
     ],
+    "llm_budget": [
+        r"acme asked large: 96,000 tokens, 0\.48 USD; 1\.02 USD left",
+        r"acme asked large: 96,000 tokens, 0\.48 USD; 0\.54 USD left",
+        r"acme asked large: 96,000 tokens, 0\.48 USD; 0\.06 USD left",
+        r"acme is rejected: 0\.06 USD left, 0\.26 USD needed\. The budget resets at 2[23]:00 UTC",
+        r"acme asked small: 96,000 tokens, 0\.02 USD; 0\.04 USD left",
+        r"globex asked large: 96,000 tokens, 0\.48 USD; -0\.44 USD left",
+        r"globex has a soft limit",
+        r"acme asked large: 96,000 tokens, 0\.48 USD; 1\.06 USD left",
+        r"a larger budget applies immediately",
+    ],
     "llm_hierarchy": [
         r"one call takes from: key-1 \(large-model\), user-1 .*, search .*, acme \(large-model\), acme \(_all_\)",
         r"user-1 is moved to the team chat",

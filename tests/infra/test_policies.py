@@ -107,6 +107,7 @@ def look(repo: SyncRepository) -> None:
     repo.get_system_defaults()
     repo.resolve_limits("user", "gpt-4")
     repo.get_buckets("user")
+    repo.get_balances("user")
     repo.get_resource_capacity("gpt-4", "rpm")
     repo.get_usage_snapshots("user")
     repo.get_usage_snapshots(resource="gpt-4")

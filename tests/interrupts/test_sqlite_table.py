@@ -4,6 +4,7 @@ import pytest
 
 from tests.interrupts.interrupt_at import Interrupt, InterruptAt, every_interrupt
 from tests.interrupts.test_memory_table import ONE, TWO, in_another_thread, item, numbers
+from tests.tables.test_sqlite_snapshot import Increment, can_shorten
 from zae_limiter.schema.operations import ItemAbsent, Put, Update
 from zae_limiter.tables.sqlite import pool
 from zae_limiter.tables.sqlite.table import SqliteTable
@@ -45,6 +46,28 @@ def test_call_interrupted_at_any_bytecode_leaves_no_lock(name, tmp_path):
     other.close()
 
 
+def test_write_in_a_kept_snapshot_interrupted_at_any_bytecode_leaves_no_lock(tmp_path):
+    """It was made once or not at all, and the snapshot ends."""
+    table = SqliteTable(tmp_path / "limiter.db")
+    other = SqliteTable(tmp_path / "limiter.db")
+
+    def prepare():
+        table.write(Put({**item(ONE, 1), "x": 0}))
+        for _ in range(3):
+            table.write(Increment(ONE, 1))
+        table._pool._idle[-1].keep()
+        return table
+
+    for _, where in every_interrupt(prepare, lambda table: table.write(Increment(ONE, 1))):
+        assert other.get(ONE)["x"] in (3, 4), where
+        found = in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))
+        assert found.new["total"] == 1, where
+        assert other.write(Update(ONE, add={"total": 1})).new["total"] == 2, where
+        assert can_shorten(tmp_path / "limiter.db"), where
+    table.close()
+    other.close()
+
+
 def test_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path):
     """The next caller closes the connection, although the exception and its traceback still exist."""
     table = SqliteTable(tmp_path / "limiter.db")
@@ -60,7 +83,7 @@ def test_second_interrupt_during_the_cleanup_leaves_no_lock_on_the_file(tmp_path
         interrupt = InterruptAt(number, "pool")
         with interrupt:
             try:
-                table._writing(interrupted, None)
+                table._access.writing(interrupted, None)
             except Interrupt as error:
                 kept.append(error)
         in_another_thread(lambda: table.write(Update(ONE, add={"total": 1})))

@@ -149,6 +149,7 @@ async def test_buckets_of_an_entity_with_many_resources_are_listed_in_slices(rep
     await use(repo, [("user-1", f"model-{number:04}") for number in range(ITEMS)])
 
     assert await calls_in_a_slice(lambda: repo.get_buckets("user-1")) <= MOST_CALLS
+    assert await calls_in_a_slice(lambda: repo.get_balances("user-1")) <= MOST_CALLS
 
 
 async def test_lists_of_many_entities_are_read_in_slices(repo):

@@ -7,8 +7,8 @@ import pytest
 
 from tests.cli.aws import invoke, printed_json
 from tests.loadtest.load_stacks import VPC, deployed_limiter, local_clients, local_url, locust_folder
-from zae_limiter.infra.archives import zip_of
 from zae_limiter.infra.clients import Clients
+from zae_limiter.infra.lambda_package import zip_of
 from zae_limiter.loadtest import load_code
 from zae_limiter.loadtest.code_bucket import CodeBucket
 from zae_limiter.loadtest.load_stack import LoadStack

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.infra.resolved import parsed
 from tests.loadtest.credentials_server import CREDENTIALS_PATH, REGION, TaskSurroundings, task_surroundings
-from zae_limiter.infra.archives import zip_of
+from zae_limiter.infra.lambda_package import zip_of
 from zae_limiter.infra.template import load_template
 from zae_limiter.loadtest.package import own_wheel
 

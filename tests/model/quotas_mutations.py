@@ -10,6 +10,11 @@ from zae_limiter.core.quota import BAND, MOST_SPENT, QuotaAdd, QuotaMerge, Quota
 
 _LEAST, _MOST = -(10**30), 10**30
 
+# The real rows, because the simulation replaces those of the module.
+_EPOCH_OF, _KNOWN_S, _CREATED, _RESET = quota.epoch_of, quota.known_s, quota.created, quota.reset
+_TAKE, _DEBIT, _SPLIT, _MERGE = quota.take_and_settle, quota.debit, quota.split, quota.merge
+_REBASE, _NET = quota.rebase_schedule, quota.debit_and_credit
+
 
 @dataclass(frozen=True)
 class QuotaMutation:
@@ -73,7 +78,7 @@ def _setting_full(row: Callable[..., Any]) -> Callable[..., Any]:
     def mutated(view: QuotaView, *given: Any) -> Any:
         found = row(view, *given)
         if isinstance(found, QuotaAdd):
-            return QuotaSet(-BAND * quota.epoch_of(view.qk + found.change), found.low, found.high)
+            return QuotaSet(-BAND * _EPOCH_OF(view.qk + found.change), found.low, found.high)
         return found
 
     return mutated
@@ -82,7 +87,7 @@ def _setting_full(row: Callable[..., Any]) -> Callable[..., Any]:
 class _ViewWithoutTolerance(QuotaView):
     @property
     def least_of_older(self) -> int:
-        return -BAND * max(self.epoch - 1, quota.epoch_of(self.qk)) - quota.HALF_BAND + 1
+        return -BAND * max(self.epoch - 1, _EPOCH_OF(self.qk)) - quota.HALF_BAND + 1
 
 
 class _ViewWithoutSeenBand(QuotaView):
@@ -96,40 +101,40 @@ def _without_proof(low_s: int, numbers: Any) -> int:
 
 
 def _proven_by_odd(low_s: int, numbers: Any) -> int:
-    return max([low_s, *(quota.epoch_of(qk) // 2 for qk in numbers)])
+    return max([low_s, *(_EPOCH_OF(qk) // 2 for qk in numbers)])
 
 
 def _at_the_latest(low_s: int, numbers: Any) -> int:
-    return quota.known_s(low_s + 3, numbers)
+    return _KNOWN_S(low_s + 3, numbers)
 
 
 def _without_tolerance(qk: int, begin_s: int, tolerance: int) -> int:
-    return max(quota.epoch_of(qk), 2 * begin_s)
+    return max(_EPOCH_OF(qk), 2 * begin_s)
 
 
 def _tolerant_of_actions(qk: int, begin_s: int, tolerance: int) -> int:
-    band, edge = quota.epoch_of(qk), 2 * begin_s
+    band, edge = _EPOCH_OF(qk), 2 * begin_s
     return band if band >= edge or edge - band < tolerance else edge
 
 
 def _late_edge(qk: int, begin_s: int, tolerance: int) -> int:
     """Keep an epoch until a whole second after the next edge."""
-    band = quota.epoch_of(qk)
+    band = _EPOCH_OF(qk)
     return band if 2 * begin_s - band <= 16 and begin_s else max(band, 2 * begin_s)
 
 
 def _without_reserve(view: QuotaView, taken: int, debit: int, credit: int, reserve: int = 0) -> Any:
-    return quota.take_and_settle(view, taken, debit, credit)
+    return _TAKE(view, taken, debit, credit)
 
 
 def _reserve_by_view(view: QuotaView, taken: int, debit: int, credit: int, reserve: int = 0) -> Any:
-    found = quota.take_and_settle(view, taken, debit, credit, reserve)
+    found = _TAKE(view, taken, debit, credit, reserve)
     return QuotaAdd(found.change, found.low - reserve, found.high) if isinstance(found, QuotaAdd) else found
 
 
 def _debit_uncut(view: QuotaView, debit: int) -> Any:
     if not view.is_current:
-        return quota.debit(view, debit)
+        return _DEBIT(view, debit)
     return QuotaAdd(-debit, view.full - quota.HALF_BAND + 1, view.full)
 
 
@@ -156,21 +161,21 @@ def _share_all(charged: Mapping[tuple[int, int], int], given: int, numbers: Mapp
 
 
 def _split_whole(view: QuotaView, capacity: int) -> Any:
-    found = quota.split(view, capacity)
+    found = _SPLIT(view, capacity)
     if found is not None:
         found.new_qk = view.full
     return found
 
 
 def _split_debt(view: QuotaView, capacity: int) -> Any:
-    found = quota.split(view, capacity)
+    found = _SPLIT(view, capacity)
     if found is not None and view.level < 0:
         return QuotaSplit(found.new_qk, QuotaAdd(capacity, _LEAST, view.full))
     return found
 
 
 def _merge_early(staying: QuotaView, leaving: QuotaView) -> Any:
-    found = quota.merge(staying, leaving)
+    found = _MERGE(staying, leaving)
     if found is None:
         return None
     full = -BAND * min(staying.epoch, leaving.epoch)
@@ -178,13 +183,13 @@ def _merge_early(staying: QuotaView, leaving: QuotaView) -> Any:
 
 
 def _merge_unseen(staying: QuotaView, leaving: QuotaView) -> Any:
-    found = quota.merge(staying, leaving)
+    found = _MERGE(staying, leaving)
     return found and QuotaMerge(found.staying_write, _LEAST, None)
 
 
 def _merge_full(staying: QuotaView, leaving: QuotaView) -> Any:
-    found = quota.merge(staying, leaving)
-    full = quota.merge(staying, QuotaView(leaving.full, leaving.epoch, leaving.capacity, leaving.tolerance))
+    found = _MERGE(staying, leaving)
+    full = _MERGE(staying, QuotaView(leaving.full, leaving.epoch, leaving.capacity, leaving.tolerance))
     return QuotaMerge(full.staying_write, found.low, found.high) if found and full else None
 
 
@@ -199,39 +204,35 @@ def _reset_even(views: Any, low_s: int, period: Any) -> Any:
 
 
 def _reset_late(views: Any, low_s: int, period: Any) -> Any:
-    return quota.reset(views, low_s + 3, (0, 100))
+    return _RESET(views, low_s + 3, (0, 100))
 
 
 def _reset_one(views: Any, low_s: int, period: Any) -> Any:
-    found = quota.reset(views, low_s, period)
+    found = _RESET(views, low_s, period)
     return [*found[:-1], QuotaSet(views[-1].qk, views[-1].qk, views[-1].qk)] if len(found) > 1 else found
 
 
 def _late_creation(begin_s: int, taken: int) -> int:
-    return quota.created(begin_s + 8, taken)
+    return _CREATED(begin_s + 8, taken)
 
 
 def _full_creation(begin_s: int, taken: int) -> int:
-    return quota.created(begin_s, 0)
+    return _CREATED(begin_s, 0)
 
 
 def _hard(view: QuotaView, debit: int) -> Any:
-    return quota.take(view, debit)
+    return _TAKE(view, debit, 0, 0)
 
 
 def _rebase_early(view: QuotaView, taken: int | None, capacity: int, high_s: int) -> Any:
     """Date the change by the edge of the period, so that the next edge is the same epoch."""
-    return _even(quota.rebase_schedule(view, taken, capacity, high_s))
+    return _even(_REBASE(view, taken, capacity, high_s))
 
 
 def _even(write: Any) -> Any:
     if isinstance(write, QuotaAdd):
         return QuotaAdd(write.change - BAND, write.low, write.high)
     return QuotaSet(write.qk - BAND, write.low, write.high) if write is not None else None
-
-
-_TAKE, _DEBIT, _SPLIT, _MERGE = quota.take_and_settle, quota.debit, quota.split, quota.merge
-_REBASE, _NET = quota.rebase_schedule, quota.debit_and_credit
 
 
 def _mutation(name: str, config: str, breaks: str, **rules: Any) -> QuotaMutation:

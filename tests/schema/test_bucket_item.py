@@ -188,8 +188,8 @@ def test_capacity_of_a_limit_includes_its_level_at_a_time() -> None:
     item = created(terms)
     item = after(taking(view(item, NOON, None, terms), terms, {"rpm": 50}, at(NOON)), item)
 
-    assert (100_000, 50_000) == capacity_of([item], "rpm", NOON)
-    assert (100_000, 60_000) == capacity_of([item], "rpm", NOON + 6_000)
+    assert (100_000, 50_000, None) == capacity_of([item], "rpm", NOON)
+    assert (100_000, 60_000, None) == capacity_of([item], "rpm", NOON + 6_000)
     assert capacity_of([item], "tpm", NOON) is None
 
 

@@ -38,7 +38,7 @@ def test_capacity_of_shards_is_that_of_the_bucket() -> None:
     items = three_shards()
     shards = list(items.values())
 
-    assert (101_000, have(items, "rpm", NOON + 1_000)) == capacity_of(shards, "rpm", NOON + 1_000)
+    assert (101_000, have(items, "rpm", NOON + 1_000), None) == capacity_of(shards, "rpm", NOON + 1_000)
     assert capacity_of(shards, "tpm", NOON) is None
 
 

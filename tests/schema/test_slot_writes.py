@@ -166,9 +166,7 @@ class TestDirect:
         take, back = BucketMixedTake(seen, step, 5), SlotReturn(seen, SlotRelease("slots", END_S, 1_000), 5)
 
         for write in (take, back):
-            names = {*write.add, *write.set}
-            assert write.is_covered_by(names.issuperset)
-            assert not any(write.is_covered_by((names - {name}).issuperset) for name in names)
+            assert {*write.add, *write.set} == {*(write.written_names() or ())}
 
 
 def changed(item: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -246,8 +244,10 @@ class TestRead:
         """They have no holder any more."""
         item = created(TERMS, {"slots": 3})
 
-        assert [(4_000, 1_000), (4_000, 4_000)] == [capacity_of([item], "slots", NOON + gap) for gap in (0, 20_000)]
-        assert (100_000, 100_000) == capacity_of([item], "rpm", NOON)
+        assert [(4_000, 1_000, None), (4_000, 4_000, None)] == [
+            capacity_of([item], "slots", NOON + gap) for gap in (0, 20_000)
+        ]
+        assert (100_000, 100_000, None) == capacity_of([item], "rpm", NOON)
 
     def test_config_record_keeps_slots(self) -> None:
         """They have a hold instead of a refill."""

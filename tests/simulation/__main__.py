@@ -13,8 +13,9 @@ That is at most its capacity, plus what it earns in that span, plus what wrong c
 
     python -m tests.simulation --seeds 10000 [--jobs 2] [--first 0]
     python -m tests.simulation --slots --seeds 10000    the same with a limit of concurrent use (``slot_holders.py``)
-    python -m tests.simulation --seed 7 [--slots] [--clients 2] [--steps 100] [--without crash,late] [--mutation NAME]
-        [--shrink] [--trace]
+    python -m tests.simulation --quotas --seeds 10000   with quotas and soft limits (``quota_ledger.py``)
+    python -m tests.simulation --seed 7 [--slots] [--quotas] [--clients 2] [--steps 100] [--without crash,late]
+        [--mutation NAME] [--shrink] [--trace]
 
 ``--seeds`` prints the progress, the faults that occurred, and every violation with the shrunk command that replays it.
 ``--seed`` runs or replays one seed. The exit code is 1 if an invariant was violated.
@@ -33,7 +34,7 @@ from typing import NamedTuple
 
 from tests.mutations.catalogue import mutation_named
 from tests.simulation.fleet import Fleet
-from tests.simulation.plan import FAULTS, Plan, plan_of, with_slots
+from tests.simulation.plan import FAULTS, Plan, plan_of, with_quotas, with_slots
 from tests.simulation.run import Report, simulate_each, simulate_seed
 from tests.simulation.server import Change, Sent
 from tests.simulation.shrink import shrink
@@ -62,18 +63,26 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="number of requests")
     parser.add_argument("--without", default="", help=f"faults to leave out, of: {', '.join(FAULTS)}")
     parser.add_argument("--slots", action="store_true", help="add a limit of concurrent use to every plan")
+    parser.add_argument("--quotas", action="store_true", help="add quotas and soft limits to every plan")
     parser.add_argument("--mutation", help="a rule to break; python -m tests.mutations --list names them")
     parser.add_argument("--shrink", action="store_true", help="look for a smaller run that fails in the same way")
     parser.add_argument("--trace", action="store_true", help="print every change of a bucket when it acts on the table")
     chosen = parser.parse_args()
     if chosen.seed is None:
-        return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs, slots=chosen.slots)
+        return _run_many(range(chosen.first, chosen.first + (chosen.seeds or 100)), chosen.jobs, _plan_of(chosen))
     return _run_one(chosen)
+
+
+def _plan_of(chosen: argparse.Namespace) -> Callable[[int], Plan]:
+    """Return what makes the plan of a seed."""
+    if chosen.quotas:
+        return with_quotas
+    return with_slots if chosen.slots else plan_of
 
 
 def _run_one(chosen: argparse.Namespace) -> int:
     gone = [fault for fault in chosen.without.split(",") if fault]
-    plan = (with_slots if chosen.slots else plan_of)(chosen.seed).reduced(chosen.clients, chosen.steps, gone)
+    plan = _plan_of(chosen)(chosen.seed).reduced(chosen.clients, chosen.steps, gone)
     with mutation_named(chosen.mutation).applied() if chosen.mutation else nullcontext():
         report = simulate_seed(plan.seed, plan, _trace if chosen.trace else None)
         if chosen.shrink and report.violation is not None:
@@ -108,10 +117,10 @@ def _change(now_ms: int, sender: str, change: Change) -> str:
     return f"{now_ms} {sender}: {change.key.pk} {kind}" + (f": {', '.join(shown)}" if shown else "")
 
 
-def _run_many(seeds: range, jobs: int, *, slots: bool) -> int:
+def _run_many(seeds: range, jobs: int, plan: Callable[[int], Plan]) -> int:
     started_s = printed_s = time.monotonic()
     done, tally, violations, cpu_s = 0, Counter[str](), [], 0.0
-    for part in _parts(seeds, jobs, slots=slots):
+    for part in _parts(seeds, jobs, plan):
         done, cpu_s = done + part.seeds, cpu_s + part.cpu_s
         tally.update(part.tally)
         violations += part.violations
@@ -126,9 +135,9 @@ def _run_many(seeds: range, jobs: int, *, slots: bool) -> int:
     return int(bool(violations))
 
 
-def _parts(seeds: range, jobs: int, *, slots: bool) -> Iterator[Part]:
+def _parts(seeds: range, jobs: int, plan: Callable[[int], Plan]) -> Iterator[Part]:
     some = [seeds[start : start + _SEEDS_AT_ONCE] for start in range(0, len(seeds), _SEEDS_AT_ONCE)]
-    run = partial(_run_some, with_slots if slots else plan_of)
+    run = partial(_run_some, plan)
     if jobs == 1:
         yield from map(run, some)
         return

@@ -25,7 +25,6 @@ from tests.simulation.plan import (
     RESERVE,
     SHARDS,
     SKEW,
-    SLOTS,
     Plan,
     Scenario,
     changed_limits,
@@ -33,6 +32,7 @@ from tests.simulation.plan import (
     plan_of,
 )
 from tests.simulation.port import LocalClock, Machine, Network, Port
+from tests.simulation.quota_ledger import QuotaLedger
 from tests.simulation.request import Requests, UserRequest
 from tests.simulation.server import Server
 from tests.simulation.slot_holders import SlotHolders
@@ -81,6 +81,7 @@ class Fleet:
         self.limits = scenario.limits
         self.stream = Stream()
         self.slots = SlotHolders(server.now_ms)
+        self.quotas = QuotaLedger(self.holdings.acted, self.holdings.forgot)
         self.over = False
         chances = dict.fromkeys(plan.faults, scenario.chance)
         self.network = Network(chances)
@@ -350,9 +351,10 @@ async def administer(process: Process) -> None:
     for _ in range(random.randint(1, 12)):
         await asyncio.sleep(fleet.scenario.seconds / 8 * random.random())
         limits = changed_limits(fleet.limits, random)
-        if SLOTS in fleet.plan.faults and not any(limit.hold_seconds for limit in limits):
-            # The limit was removed, and is added again.
-            limits = (*limits, *(limit for limit in fleet.scenario.limits if limit.hold_seconds))
+        for kind in {limit.kind for limit in fleet.scenario.limits}:
+            if not any(limit.kind == kind for limit in limits):
+                # The limit was removed, and is added again.
+                limits = (*limits, *(limit for limit in fleet.scenario.limits if limit.kind == kind))
         fleet.configure(limits)
         kind = random.randrange(6)
         owner = random.choice(owners)

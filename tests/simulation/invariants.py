@@ -43,7 +43,7 @@ class Shard:
     ``ideals`` are the balances of its limits if it had been created at the true time; empty after any other change.
     """
 
-    __slots__ = ("ideals", "item", "layout_fields", "layouts")
+    __slots__ = ("ideals", "item", "layout_fields", "layouts", "names")
 
     def __init__(self, item: Item, number: int) -> None:
         self.item = item
@@ -52,8 +52,10 @@ class Shard:
         names = sorted(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_tk"))
         if any(f"b_{name}_cp" not in item for name in names):
             raise Violation("limits", "a balance has no capacity:", item)
-        # Limits of concurrent use have invariants of their own, in ``slot_holders``.
-        self.layouts = {name: StoredLimit(item, name, number) for name in names if f"b_{name}_hs" not in item}
+        # Slots have invariants of their own in ``slot_holders``, and soft limits in ``quota_ledger``.
+        others = [name for name in names if f"b_{name}_hs" in item or f"b_{name}_sf" in item]
+        self.layouts = {name: StoredLimit(item, name, number) for name in names if name not in others}
+        self.names = [*names, *(name[2:-3] for name in item if name.startswith("b_") and name.endswith("_qk"))]
 
 
 class Bucket:
@@ -167,7 +169,7 @@ class Invariants:
         return bucket in self.buckets and self.buckets[bucket].absences.lacked(name, since)
 
     def _note_absences(self, bucket: Bucket) -> None:
-        bucket.absences.stored((shard.layouts for shard in bucket.shards.values()), self.steps)
+        bucket.absences.stored((shard.names for shard in bucket.shards.values()), self.steps)
 
     def indebted(self, now_ms: int) -> list[tuple[BucketId, int]]:
         """Return the shards that have a debt of some limit."""

@@ -65,13 +65,19 @@ SLOTS = "slots"
 SLOT_LIMIT = "slots"
 """The name of that limit."""
 
-_ADDED = frozenset((CANCEL_SETTLING, DEFER, RESERVE, SLOTS, *TREE_FAULTS))
+QUOTAS = "quotas"
+"""Quotas and soft limits beside the others. No seed draws them: ``with_quotas`` adds them to a plan."""
+
+QUOTA, SOFT_QUOTA, SOFT_RATE = "spend", "trial", "soft"
+"""The names of these limits."""
+
+_ADDED = frozenset((CANCEL_SETTLING, DEFER, RESERVE, SLOTS, QUOTAS, *TREE_FAULTS))
 """Faults with random numbers of their own. Without them, a run is what it is for a plan that never had them."""
 
 FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER, RESERVE, *TREE_FAULTS)
 """Everything that can fail or change during a run."""
 
-HARMLESS = frozenset((DEFER, RESERVE, SLOTS, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
+HARMLESS = frozenset((DEFER, RESERVE, SLOTS, QUOTAS, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
 """Faults that make no call fail."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -133,6 +139,8 @@ class Plan:
             words.append(f"--steps {self.requests}")
         if SLOTS in self.faults:
             words.append("--slots")
+        if QUOTAS in self.faults:
+            words.append("--quotas")
         gone = sorted(whole.faults - self.faults)
         if gone:
             words.append(f"--without {','.join(gone)}")
@@ -213,6 +221,13 @@ def with_slots(seed: int) -> Plan:
     return replace(plan, faults=plan.faults | {SLOTS}, requests=min(plan.requests, _MOST_WITH_SLOTS))
 
 
+def with_quotas(seed: int) -> Plan:
+    """Return the plan of a seed with quotas and soft limits; in some of them also with a limit of concurrent use."""
+    plan = plan_of(seed)
+    added = {QUOTAS, SLOTS} if Random(f"quotas and slots {seed}").random() < 0.2 else {QUOTAS}
+    return replace(plan, faults=plan.faults | added, requests=min(plan.requests, _MOST_WITH_SLOTS))
+
+
 def drawn_requests(seed: int) -> int:
     """Return the requests that the demand of a run is made for; a plan with fewer ends earlier."""
     return _drawn_plan(seed)[0].requests
@@ -278,7 +293,8 @@ def scenario_of(plan: Plan) -> Scenario:
     )
     scenario = replace(scenario, habits=_habits(plan, fast))
     scenario = _with_tree(_crowded(scenario, plan) if plan.crowded else _shortened(scenario, plan), plan)
-    return _with_slots(scenario, plan) if SLOTS in plan.faults else scenario
+    scenario = _with_slots(scenario, plan) if SLOTS in plan.faults else scenario
+    return _with_quotas(scenario, plan) if QUOTAS in plan.faults else scenario
 
 
 def _with_slots(scenario: Scenario, plan: Plan) -> Scenario:
@@ -293,6 +309,36 @@ def _with_slots(scenario: Scenario, plan: Plan) -> Scenario:
         seconds=max(_LEAST_WITH_SLOTS_S, min(scenario.seconds, 180.0)),
         habits=habits,
     )
+
+
+def _with_quotas(scenario: Scenario, plan: Plan) -> Scenario:
+    """Return the scenario with a quota, and in some runs with soft limits. An edge is at any step of it."""
+    random = plan.part("quotas")
+    limits = [some_quota(random)]
+    if random.random() < 0.4:
+        limits.append(replace(some_limit(SOFT_RATE, random), enforce=False))
+    if random.random() < 0.3:
+        limits.append(replace(some_quota(random), name=SOFT_QUOTA, enforce=False))
+    amounts = {limit.name: max(1, limit.capacity // random.choice((2, 5, 20, 50))) for limit in limits}
+    habits = replace(scenario.habits, long_leases=max(scenario.habits.long_leases, random.choice((0.0, 0.1, 0.3))))
+    return replace(
+        scenario,
+        limits=(*scenario.limits, *limits),
+        amounts={**scenario.amounts, **amounts},
+        # The edge that all runs may reach is a few seconds after the begin; the others are whole minutes later.
+        seconds=max(random.choice((8.0, 20.0, 70.0, 130.0)), min(scenario.seconds, 200.0)),
+        habits=habits,
+        deep=max(scenario.deep, 0.05),
+    )
+
+
+def some_quota(random: Random) -> Limit:
+    """Return a quota with an edge soon after the begin of a run."""
+    amount = random.choice((1, 3, 20, 100, 100, 1_000, 1_000, 10**13))
+    minute = random.choice((0, 0, 0, 1, 2, 30))
+    if random.random() < 0.6:
+        return Limit.quota(QUOTA, amount, every="hour", starts=minute)
+    return Limit.quota(QUOTA, amount, every="day", starts=f"00:{minute:02}")
 
 
 def _with_tree(scenario: Scenario, plan: Plan) -> Scenario:
@@ -380,6 +426,10 @@ def some_limit(name: str, random: Random) -> Limit:
 
 def changed_limits(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ...]:
     """Return limits that an administrator might set instead: larger, smaller, faster, slower, more or fewer."""
+    counted = tuple(limit for limit in limits if limit.is_quota or not limit.enforce)
+    if counted:
+        others = tuple(limit for limit in limits if limit not in counted)
+        return (*changed_limits(others, random), *_changed_quotas(counted, random))
     slots = tuple(limit for limit in limits if limit.hold_seconds)
     if slots:
         others = tuple(limit for limit in limits if not limit.hold_seconds)
@@ -401,6 +451,20 @@ def changed_limits(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ..
     else:
         other = replace(found, refill_amount=max(1, found.refill_amount * random.choice((1, 4)) // 2))
     return (*limits[:place], other, *limits[place + 1 :])
+
+
+def _changed_quotas(limits: tuple[Limit, ...], random: Random) -> tuple[Limit, ...]:
+    """Return quotas and soft limits, one of them with another amount or schedule, or without one of them."""
+    place, drawn = random.randrange(len(limits)), random.random()
+    found = limits[place]
+    if drawn < 0.2:
+        return (*limits[:place], *limits[place + 1 :])
+    if drawn < 0.5:
+        capacity = max(1, found.capacity * random.choice((1, 3, 4, 8)) // 4)
+        found = replace(found, capacity=min(capacity, 10**15))
+    elif drawn < 0.8 and found.is_quota:
+        found = replace(found, schedule=some_quota(random).schedule)
+    return (*limits[:place], found, *limits[place + 1 :])
 
 
 def _changed_slots(limit: Limit, random: Random) -> tuple[Limit, ...]:

@@ -55,7 +55,7 @@ class Begun(NamedTuple):
 
     ``alone``: no other request of the process is in flight. ``short``: the cache shows that it must be rejected.
     ``requests`` and ``writes`` are those of the process so far. No cached fact is older than ``oldest_s``. ``at_ms`` is
-    the server's time.
+    the server's time, and ``early_s`` the earliest second by the clock of the process.
     """
 
     alone: bool
@@ -64,6 +64,7 @@ class Begun(NamedTuple):
     writes: int
     oldest_s: float
     at_ms: int
+    early_s: int
 
 
 class WorkFailedError(Exception):
@@ -157,10 +158,25 @@ class Requests:
         alone = self._active == 1 and not self._defers
         short = alone and self._is_known_short(ask)
         oldest_s = self._timeline.now_s - self._fleet.scenario.cache_s - self._fleet.scenario.deadline_s - _LATE_S
-        return Begun(alone, short, self._begun, self._port.writes, oldest_s, self._fleet.server.now_ms())
+        return Begun(
+            alone,
+            short,
+            self._begun,
+            self._port.writes,
+            oldest_s,
+            self._fleet.server.now_ms(),
+            self._early_s(),
+        )
+
+    def _early_s(self) -> int:
+        """Return the earliest second that it may be by the clock of the process, 0 if it does not know the time yet."""
+        clock = self._port._server_clock
+        return self._port.now()[0] // 1000 if clock.known and not clock.unconfirmed else 0
 
     def _check_refusal(self, ask: UserRequest, begun: "Begun", error: BaseException) -> None:
         """A request that is known to be too large, or is blocked, costs no write; and only a block is a block."""
+        if isinstance(error, RateLimitExceeded) and not isinstance(error, ValidationError):
+            self._fleet.quotas.judge(self._process.name, begun.early_s, error)
         blocked = isinstance(error, EntityBlockedError)
         if (begun.alone and blocked) or (begun.short and isinstance(error, RateLimitExceeded)):
             wasted = self._port.writes - begun.writes
@@ -214,7 +230,7 @@ class Requests:
     def _is_bucket_short(self, part: AcquireRequest) -> bool:
         client, bucket = self._limiter._client, part.bucket
         view, terms = client.buckets.remembered(bucket), client.resolver.known_terms(bucket, part.own)
-        if view is None or terms is None or view.layout.shared.slots:
+        if view is None or terms is None or view.layout.shared.is_mixed:
             return False
         now = self._port.now()
         fresh = 0 <= now[1] - view.seen_ms < self._fleet.scenario.reject_s * 1000

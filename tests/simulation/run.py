@@ -5,6 +5,7 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from tests.simulation.clocks import ClockFollowing, set_forward
@@ -13,7 +14,8 @@ from tests.simulation.fleet import Fleet, Process, Users, administer, prepare, r
 from tests.simulation.invariants import Violation
 from tests.simulation.levels import ACROSS, BLOCK, MOVE
 from tests.simulation.loop import StalledError, Timeline
-from tests.simulation.plan import CRASH, HARMLESS, LOSSES, STALE, USAGE, Plan, plan_of, scenario_of
+from tests.simulation.plan import CRASH, HARMLESS, LOSSES, QUOTAS, STALE, USAGE, Plan, plan_of, scenario_of
+from tests.simulation.quota_ledger import time_zone_data
 from tests.simulation.rearrange import rearrange
 from tests.simulation.server import Lags, Server
 from tests.simulation.stream import Counting, Lane, check_usage
@@ -66,7 +68,8 @@ def simulate_seed(seed: int, plan: Plan | None = None, watch: Callable[[Fleet], 
     report = Report(plan)
     _LOG.disabled = True
     try:
-        timeline.run(_live(fleet))
+        with time_zone_data() if QUOTAS in plan.faults else nullcontext():
+            timeline.run(_live(fleet))
         _check_end(fleet)
     except Violation as violation:
         report.violation = violation
@@ -80,6 +83,7 @@ def simulate_seed(seed: int, plan: Plan | None = None, watch: Callable[[Fleet], 
         _LOG.disabled = False
     report.tally = fleet.tally
     report.tally.update({"slots opened": fleet.slots.opened})
+    report.tally.update({"edges": fleet.quotas.edges, "takes of quotas": fleet.quotas.takes})
     for port in fleet.ports:
         report.tally.update(port.faults)
     report.tally.update(
@@ -99,7 +103,9 @@ def _fleet(plan: Plan, timeline: Timeline) -> Fleet:
     server.watchers.append(fleet.hierarchy.watch)
     server.watchers.append(ClockFollowing().watch)
     server.watchers.append(fleet.slots.step)
+    server.watchers.append(fleet.quotas.step)
     server.expiry_watchers.append(fleet.slots.expire)
+    server.expiry_watchers.append(fleet.quotas.expire)
     server.expiry_watchers.append(fleet.invariants.expire)
     if USAGE in plan.faults:
         server.watchers.append(fleet.stream.watch)

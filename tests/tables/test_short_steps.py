@@ -72,7 +72,7 @@ def test_a_search_for_used_buckets_is_not_longer_with_more_items(path: Path) -> 
 def test_a_sweep_reads_only_expired_rows_in_small_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread may wait for the interpreter between two rows, and the open read keeps the log from shrinking."""
     rows: list[int] = []
-    select = sqlite_table._select
+    select = sqlite_table.select
 
     def counted(cursor: sqlite3.Cursor, statement: tuple[str, tuple[object, ...]]) -> list[object]:
         found = select(cursor, statement)
@@ -81,7 +81,7 @@ def test_a_sweep_reads_only_expired_rows_in_small_parts(path: Path, monkeypatch:
 
     table = SqliteTable(path)
     put(table, 1_000, ttl=NOW_S)
-    monkeypatch.setattr(sqlite_table, "_select", counted)
+    monkeypatch.setattr(sqlite_table, "select", counted)
     valid = table.sweep(NOW_S, 2_000)
     kept_rows = sum(rows)
     expired = table.sweep(NOW_S + 1, 2_000)

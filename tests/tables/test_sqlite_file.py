@@ -303,7 +303,7 @@ def test_a_connection_in_use_is_closed_when_it_is_returned(path: Path) -> None:
         table.close()
         return cursor.execute("SELECT ?", (number,)).fetchone()
 
-    assert (1,) == table._reading(close_and_read, 1)
+    assert (1,) == table._access.reading(close_and_read, 1)
     assert ["limiter.db"] == os.listdir(path.parent)
 
 

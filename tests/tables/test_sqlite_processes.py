@@ -18,6 +18,7 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.outcome import Applied, Committed, Unavailable
 from zae_limiter.schema.operations import Delete, ItemExists, Key, Put, Query, Update
 from zae_limiter.tables.blocking import Busy
+from zae_limiter.tables.sqlite.access import FileAccess
 from zae_limiter.tables.sqlite.table import SqliteTable
 
 Worker = subprocess.Popen[str]
@@ -197,27 +198,28 @@ async def test_a_call_past_its_deadline_reports_the_table_unavailable(path: Path
     await table.close()
 
 
-class BusyReads(SqliteTable):
+class BusyReads(FileAccess):
     """A file that is busy for the first reads, as while another process recovers the log."""
 
     refusals = 3
 
-    def _reading(self, call: object, argument: object) -> object:  # type: ignore[override] # replaces all reads
+    def reading(self, call: object, argument: object) -> object:  # type: ignore[override] # replaces all reads
         if self.refusals:
             self.refusals -= 1
             raise Busy
-        return super()._reading(call, argument)  # type: ignore[arg-type] # passed through
+        return super().reading(call, argument)  # type: ignore[arg-type] # passed through
 
 
 async def test_a_read_of_a_busy_file_waits(path: Path, clock: FixedClock) -> None:
     """A read meets a lock rarely, and waits as a write does."""
-    blocking = BusyReads(path)
+    blocking = SqliteTable(path)
+    blocking._access = access = BusyReads(blocking._pool, blocking._log)
     table = EmbeddedTable(blocking, clock, 1.0, random.random)
     await table.write(Put(item(x=0)))
 
     assert item(x=0) == await table.get(KEY)
-    blocking.refusals = 3
+    access.refusals = 3
     assert [item(x=0)] == await table.batch_get([KEY])
-    blocking.refusals = 3
+    access.refusals = 3
     assert [item(x=0)] == (await table.query(Query("part"))).items
     await table.close()

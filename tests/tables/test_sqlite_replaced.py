@@ -138,7 +138,7 @@ def test_a_connection_in_use_is_closed_after_the_file_was_replaced(path: Path, t
         replaced.wait()
         return cursor.execute("SELECT count(*) FROM items").fetchone()
 
-    thread = threading.Thread(target=lambda: table._reading(read_late, None))
+    thread = threading.Thread(target=lambda: table._access.reading(read_late, None))
     thread.start()
     begun.wait()
     os.replace(prepared(path, 1), path)
@@ -191,7 +191,7 @@ def test_a_file_replaced_while_a_connection_opens_is_not_read_with_the_old_log(
         table.get(KEY)
 
     with pytest.raises(Busy):
-        table._reading(open_another, None)
+        table._access.reading(open_another, None)
     assert item(x=1) == table.get(KEY)
     assert table.get(OLD) is None
     table.close()

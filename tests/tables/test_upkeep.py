@@ -109,7 +109,7 @@ async def test_writes_keep_the_log_of_a_file_short(tmp_path: Path, clock: FixedC
     table = EmbeddedTable(SqliteTable(tmp_path / "limiter.db"), clock, 1.0, lambda: 0.5)
     sizes = []
     for _ in range(3):
-        for _ in range(2_600):
+        for _ in range(5_200):
             await table.write(Update(Key("part", "sort"), add={"x": 1}))
         sizes.append((tmp_path / "limiter.db-wal").stat().st_size)
     await table.close()

@@ -3,13 +3,17 @@
 import json
 from typing import Any
 
-from zae_limiter import Limit, RateLimiter, Repository
+from zae_limiter import Limit, RateLimiter, Repository, usd
 from zae_limiter.web import Ask
 from zae_limiter.web.asgi import RateLimitMiddleware
 from zae_limiter.web.asgi_request import AsgiRequest
 
 # One request in 7.777 seconds, which is no whole number of milliseconds.
-LIMITS = [Limit.custom("rpm", 3, 9, 70), Limit.custom("tpm", 1_000, 1_000, 60)]
+LIMITS = [
+    Limit.custom("rpm", 3, 9, 70),
+    Limit.custom("tpm", 1_000, 1_000, 60),
+    Limit.quota("spend", usd("3"), every="hour", unit="USD"),
+]
 
 COMPLETION = {
     "id": "chatcmpl-1",
@@ -46,14 +50,16 @@ limiter: RateLimiter
 
 
 def rules(request: AsgiRequest) -> Ask | None:
-    """Take one request, and the tokens that a header names."""
+    """Take one request, and the tokens and the dollars that headers name."""
     if request.path.startswith("/control/"):
         return None
     openai = request.path.startswith("/openai")
     key = request.headers.get("x-api-key") or request.headers["authorization"]
     entity = key.removeprefix("Bearer ")
     cost = int(request.headers.get("x-cost", 10))
-    return Ask(entity, "chat", {"rpm": 1, "tpm": cost}, headers="openai" if openai else "anthropic")
+    spend = usd(request.headers.get("x-spend", 0))
+    consume = {"rpm": 1, "tpm": cost, "spend": spend}
+    return Ask(entity, "chat", consume, headers="openai" if openai else "anthropic")
 
 
 async def provider(scope: Any, receive: Any, send: Any) -> None:

@@ -48,12 +48,14 @@ class Sdk:
         assert milliseconds / 1000 == seconds
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}/control/advance/{milliseconds}").close()
 
-    def ask(self, cost: int = 10, *, raw: bool = False) -> Any:
+    def ask(self, cost: int = 10, *, raw: bool = False, spend: str = "0") -> Any:
         """Send a message."""
         sender = self.client.chat.completions if self.module is openai else self.client.messages
         create: Callable[..., Any] = sender.with_raw_response.create if raw else sender.create
         text = [{"role": "user", "content": "hi"}]
-        return create(model="local", messages=text, max_tokens=10, extra_headers={"x-cost": str(cost)})
+        return create(
+            model="local", messages=text, max_tokens=10, extra_headers={"x-cost": str(cost), "x-spend": spend}
+        )
 
     @property
     def codes(self) -> list[int]:
@@ -120,3 +122,22 @@ def test_raw_response_has_the_headers_of_the_provider(sdk: Sdk):
         assert "600" == headers["anthropic-ratelimit-tokens-remaining"]
         until = rfc3339_time(headers["anthropic-ratelimit-tokens-reset"])
         assert until > rfc3339_time(headers["anthropic-ratelimit-requests-reset"])
+
+
+def test_sdk_raises_immediately_if_the_wait_is_long_and_waits_for_an_edge_that_is_near(sdk: Sdk):
+    """Some would sleep for weeks, until the next month begins."""
+    sdk.ask(spend="2.50")
+    with pytest.raises(sdk.module.RateLimitError) as rejected:
+        sdk.ask(spend="0.51")
+    headers = rejected.value.response.headers
+
+    assert [200, 429] == sdk.codes
+    assert [] == sdk.waits_s
+    assert "false" == headers["x-should-retry"]
+    assert "Limit 'spend': 0.50 available, 0.51 USD requested." in rejected.value.response.json()["detail"]
+
+    sdk.sleep((int(headers["retry-after-ms"]) - 7_777) / 1000)
+    assert sdk.ask(spend="3").id in ("chatcmpl-1", "msg_1")
+
+    assert [200, 429, 429, 200] == sdk.codes
+    assert 7.777 == sdk.waits_s[-1]

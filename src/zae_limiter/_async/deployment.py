@@ -66,18 +66,6 @@ async def delete_stack(
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedStack:
-    """The given options of a stack, a listener for progress, and whether to replace the aggregator's code.
-
-    If the options are None, an existing stack is left as it is.
-    """
-
-    options: GivenOptions | None
-    listener: "StackListener | None"
-    replace: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedFacts:
     """What the version record has about a stack; the retention is None if it stays as recorded."""
 
@@ -143,8 +131,7 @@ class DeploymentPlan:
     ) -> None:
         clients = self._clients()
         replaced = may_replace(seen, own_version(), self.update)
-        wanted = RequestedStack(options, listener, replaced)
-        facts = await runtime.in_thread(_provide, clients, self.location.name, wanted)
+        facts = await runtime.in_thread(_provide, clients, self.location.name, options, listener, not replaced)
         kept = None if seen is None else seen.lambda_version
         version = (own_version() if replaced else kept) if facts.has_function else None
         await VersionStore(client).set_deployed(version, facts.audit_retention_days)
@@ -185,15 +172,19 @@ class DeploymentPlan:
         return Clients(self.location.region, self.location.endpoint_url, self.opening.session)
 
 
-def _provide(clients: "Clients", name: str, wanted: RequestedStack) -> RecordedFacts:
-    """Create or update a stack, and return what to record about it."""
+def _provide(
+    clients: "Clients", name: str, given: GivenOptions | None, listener: "StackListener | None", keep_code: bool
+) -> RecordedFacts:
+    """Create or update a stack, and return what to record about it; without options, leave an existing stack as it is.
+
+    With ``keep_code`` the aggregator keeps its current code.
+    """
     from zae_limiter.infra.provision import provide, provide_missing
     from zae_limiter.infra.stack import ignore
 
-    listener = wanted.listener or ignore
-    if wanted.options is None:
-        return RecordedFacts(provide_missing(name, clients, listener), None)
-    options = provide(name, clients, wanted.options, listener, keep_code=not wanted.replace).options
+    if given is None:
+        return RecordedFacts(provide_missing(name, clients, listener or ignore), None)
+    options = provide(name, clients, given, listener or ignore, keep_code=keep_code).options
     return RecordedFacts(options.enable_aggregator, options.audit_retention_days)
 
 

@@ -32,6 +32,8 @@ R = TypeVar("R")
 _LONGEST_WAIT_S = 0.005
 _WAITS = Pauses(0.0002, _LONGEST_WAIT_S, immediate=True)
 _WRITES_BETWEEN_UPKEEP = 256
+# Writes are quick if there are 4,000 a second.
+_QUICK_MS = _WRITES_BETWEEN_UPKEEP // 4
 _SWEEP_EVERY_MS = 60_000
 _LONGEST_UPKEEP_MS = 600_000
 # A sweep checks four items per write, so it is faster than any creation of items.
@@ -67,7 +69,8 @@ class EmbeddedTable:
         self._held_back_due_ms = 0
         self._upkeep_runs = False
         self._upkeep_lost_ms = 0
-        self._turn_hour(clock.now_ms())
+        self._kept_up_ms = now_ms = clock.now_ms()
+        self._turn_hour(now_ms)
         renew_in_copies(self)
 
     def renew(self, *, restored: bool) -> None:
@@ -125,10 +128,7 @@ class EmbeddedTable:
         if query.limit is None or query.limit > _ITEMS_PER_PAGE:
             query = replace(query, limit=_ITEMS_PER_PAGE)
         self._give_way()
-        try:
-            return self._table.query(query)
-        except Busy:
-            return self._read_when_free(self._table.query, query)
+        return self._call(self._table.query, query)
 
     def write(self, operation: Write, until_s: float | None = None) -> WriteOutcome:
         """Carry out one operation if its conditions hold."""
@@ -156,10 +156,7 @@ class EmbeddedTable:
         for start in range(0, len(keys), _KEYS_PER_DELETE):
             some = keys[start : start + _KEYS_PER_DELETE]
             self._count(len(some))
-            try:
-                self._table.batch_delete(some)
-            except Busy:
-                self._read_when_free(self._table.batch_delete, some)
+            self._call(self._table.batch_delete, some)
             runtime.sleep(0)
 
     def log_changes(self, start: int) -> int | None:
@@ -167,25 +164,16 @@ class EmbeddedTable:
         self.now()
         self._give_way()
         self._count(_BUCKETS_PER_LOOK)
-        try:
-            return self._log_some(start)
-        except Busy:
-            return self._read_when_free(self._log_some, start)
+        return self._call(lambda first: self._table.log_open(first, _BUCKETS_PER_LOOK), start)
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """Return at most ``limit`` logged changes after a sequence number, in order."""
         self._give_way()
-        try:
-            return self._table.changes(after, limit)
-        except Busy:
-            return self._read_when_free(lambda span: self._table.changes(*span), (after, limit))
+        return self._call(lambda sequence: self._table.changes(sequence, limit), after)
 
     def trim(self, up_to: int) -> None:
         """Delete the logged changes up to and including a sequence number."""
-        try:
-            self._table.trim(up_to)
-        except Busy:
-            self._read_when_free(self._table.trim, up_to)
+        self._call(self._table.trim, up_to)
 
     def size(self) -> TableSize:
         """Return the size of the table; a file is measured on a thread.
@@ -210,6 +198,13 @@ class EmbeddedTable:
             runtime.in_thread(self._table.close)
         else:
             self._table.close()
+
+    def _call(self, call: Callable[[A], R], argument: A) -> R:
+        """Make a call that no acquire waits for, and repeat it until the file is free."""
+        try:
+            return call(argument)
+        except Busy:
+            return self._read_when_free(call, argument)
 
     def _read_when_free(self, call: Callable[[A], R], argument: A, until_s: float | None = None) -> R:
         """Repeat a call until the file is free.
@@ -246,10 +241,6 @@ class EmbeddedTable:
                 return call(argument)
         raise TimeoutError(f"the file was locked by another program for {self._clock.monotonic_s() - started_s:.1f} s")
 
-    def _log_some(self, start: int) -> int | None:
-        """Log what the next buckets have used."""
-        return self._table.log_open(start, _BUCKETS_PER_LOOK)
-
     def _turn_hour(self, now_ms: int) -> None:
         """Set the current hour of the table."""
         self._table.hour = hour = now_ms // HOUR_MS
@@ -268,6 +259,9 @@ class EmbeddedTable:
         if now_ms < self._hour_ends_ms - HOUR_MS:
             # The clock was set back.
             self._turn_hour(now_ms)
+        if now_ms - self._kept_up_ms < _QUICK_MS and self._table.wants_snapshots():
+            runtime.in_background(self._table.keep_snapshots)
+        self._kept_up_ms = now_ms
         sweeps = now_ms >= self._sweep_due_ms
         if now_ms >= self._upkeep_lost_ms:
             # An interrupt may have come between setting the flag and starting the upkeep. It would never run again.

@@ -144,11 +144,7 @@ class SyncRepository(ScopedRepository, AdminVerbs, Closable):
             InfrastructureError: There are no credentials, or the configuration cannot be used.
             VersionError: The table has another schema or requires a newer client, or the aggregator is too old.
         """
-        # Imported here, because a process that limits in memory or in a file does not need it.
-        from zae_limiter._sync.builder import SyncRepositoryBuilder
-
-        place = DynamoLocation(name, region, endpoint_url)
-        builder: SyncRepositoryBuilder[SyncRepository] = SyncRepositoryBuilder(place, cls, parallel_mode, session)
+        builder = cls.builder(name, region, endpoint_url=endpoint_url, parallel_mode=parallel_mode, session=session)
         builder.namespace(namespace).config_cache_ttl(config_cache_ttl).auto_update(auto_update).deadline_s(deadline_s)
         builder.remembered_buckets(remembered_buckets).settle_within(settle_within)
         return builder.connect()

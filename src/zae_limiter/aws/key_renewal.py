@@ -28,20 +28,14 @@ class KeyRenewal:
 
     def check(self) -> SharedResult[None] | None:
         """Renew keys early, in the background; return the renewal that the caller must wait for, or None."""
-        again_s = _CHECK_EVERY_S
-        match self._account.freshness():
-            case Freshness.EXPIRED:
-                # The next call checks again, because this renewal may fail.
-                return self._account.renew()
-            case Freshness.STALE:
-                # The keys are valid for some minutes, so no caller waits.
-                self._account.renew()
-            case Freshness.AGING:
-                again_s = _RENEW_EVERY_S
-                self._account.renew()
-            case Freshness.FRESH:
-                if self._account.changes:
-                    self._account.renew()
+        freshness = self._account.freshness()
+        if freshness is Freshness.EXPIRED:
+            # The next call checks again, because this renewal may fail.
+            return self._account.renew()
+        if freshness is not Freshness.FRESH or self._account.changes:
+            # The keys are valid for some minutes, so no caller waits.
+            self._account.renew()
+        again_s = _RENEW_EVERY_S if freshness is Freshness.AGING else _CHECK_EVERY_S
         self.check_at_s = self._monotonic_s() + again_s
         return None
 

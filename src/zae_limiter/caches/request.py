@@ -9,7 +9,7 @@ from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass, replace
-from zae_limiter.core.levels import LevelOfLimit, limit_levels, statuses
+from zae_limiter.core.levels import LevelOfLimit, lacks, limit_levels, statuses
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.reserve import Reserve, require_room
 from zae_limiter.core.slots import Claim, by_shard, divided, taken_from
@@ -154,7 +154,7 @@ class Rejected:
         if late - early <= _SURE_MS:
             return False
         levels = self.spare_levels
-        return all(milli <= levels[position].available_milli((late, late)) for position, milli in self.amounts)
+        return not any(lacks(levels[position], milli, (late, late)) for position, milli in self.amounts)
 
 
 class HeldBucket(NamedTuple):

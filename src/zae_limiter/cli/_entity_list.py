@@ -9,9 +9,9 @@ import click
 from zae_limiter.cli._entity_facts import ENTITY_KEYS, cascade_words, entity_facts, is_in_force, status_words
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._options import PageOptions, json_option, page_options
+from zae_limiter.cli._options import PageOptions, page_options, view_options
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._store import opened
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.config import ALL_ENTITIES, make_cursor
@@ -46,8 +46,7 @@ _READ_AT_ONCE = 1000
 )
 @click.option("--blocked", is_flag=True, help="List only entities that are blocked now, for some or all resources.")
 @page_options()
-@json_option
-@store_options
+@view_options
 def list_entities(resource: str | None, blocked: bool, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
     """List the entities that were created, sorted by id, with their parent and whether they are blocked.
 

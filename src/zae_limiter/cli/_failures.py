@@ -27,6 +27,8 @@ from zae_limiter.core.errors import (
     ValidationError,
     ZAELimiterError,
 )
+from zae_limiter.core.limit_text import left_text, requested_text
+from zae_limiter.core.money import format_with_unit
 from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 from zae_limiter.core.status import LimitStatus
@@ -191,7 +193,7 @@ def exceeded_line(error: RateLimitExceeded) -> str:
     """
     short = [
         f"{status.limit_name} of {bucket_words(status.entity_id, status.resource)}: "
-        f"{left_words(status)}, {status.requested} requested"
+        f"{left_words(status)}, {requested_text(status)}"
         for status in error.violations
     ]
     line = f"rate limit exceeded: {'; '.join(short)}; retry after {in_seconds(error.next_try_seconds)}"
@@ -200,9 +202,10 @@ def exceeded_line(error: RateLimitExceeded) -> str:
 
 def left_words(status: LimitStatus) -> str:
     """Describe what is left of a limit: ``0 of 100 available``, or of slots ``12 of 20 in use, 8 free``."""
+    limit = status.limit
     if status.in_use is None:
-        return f"{status.available} of {status.limit.capacity} available"
-    return f"{status.in_use} of {status.limit.capacity} in use, {status.available} free"
+        return f"{left_text(limit, status.available)} available"
+    return f"{left_text(limit, status.in_use)} in use, {status.available} free"
 
 
 def never_line(error: AmountExceedsCapacityError) -> str:
@@ -212,8 +215,8 @@ def never_line(error: AmountExceedsCapacityError) -> str:
     """
     above = [status for status in error.statuses if status.requested > status.limit.capacity]
     named = [
-        f"{one.requested} requested, but the capacity of {one.limit_name} of "
-        f"{bucket_words(one.entity_id, one.resource)} is {one.limit.capacity}"
+        f"{format_with_unit(one.requested, one.limit.unit)} requested, but the capacity of {one.limit_name} of "
+        f"{bucket_words(one.entity_id, one.resource)} is {format_with_unit(one.limit.capacity, one.limit.unit)}"
         for one in above
     ]
     return f"never admitted: {'; '.join(named)}" if named else str(error)

@@ -6,18 +6,10 @@ from typing import Any, TypeVar
 
 import click
 
-from zae_limiter.cli._limit_syntax import (
-    AMOUNT_FORM,
-    LIMIT_FORM,
-    NUMBER_HELP,
-    SLOTS_HELP,
-    parse_amount,
-    parse_amounts,
-    parse_limit,
-)
+from zae_limiter.cli._amount_syntax import AMOUNT_FORM, NUMBER_HELP, WrittenAmount, parse_amount, parse_amounts
+from zae_limiter.cli._limit_syntax import LIMIT_FORM, parse_limit
 from zae_limiter.cli._place import Command, StoreChoice, store_options
 from zae_limiter.core.audit import check_principal
-from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
@@ -55,6 +47,15 @@ class LimitOptions:
     limits: list[Limit] | None
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenRequest:
+    """What to take from another entity and resource, as it was typed."""
+
+    entity_id: str
+    resource: str
+    amounts: tuple[WrittenAmount, ...]
+
+
 def limit_arguments(command: Command) -> Command:
     """Add ``ENTITY RESOURCE`` and ``-l``; the command takes them as ``options``."""
 
@@ -70,7 +71,7 @@ def limit_arguments(command: Command) -> Command:
 
 def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Command]:
     """Add ``-l``, which may be repeated; the command takes it as ``limits``."""
-    help_text = f"{purpose} The period is s, min (the default), h or d. {SLOTS_HELP} {NUMBER_HELP} Repeatable."
+    help_text = f"{purpose} {NUMBER_HELP} For quotas, slots and options, see Limits below. Repeatable."
     read = reading_each(parse_limit)
     return click.option(
         "--limit", "-l", "limits", callback=read, metavar=LIMIT_FORM, multiple=True, required=required, help=help_text
@@ -80,7 +81,10 @@ def limits_option(purpose: str, *, required: bool) -> Callable[[Command], Comman
 def consume_option(command: Command) -> Command:
     """Add ``-c``, which may be repeated; the command takes it as ``amounts``."""
     read = reading_each(parse_amount)
-    help_text = "Amount to take of a limit, such as rpm:1 or tpm:1.5k. Repeatable; all amounts are taken, or none."
+    help_text = (
+        "Amount to take of a limit, such as rpm:1, tpm:1.5k or spend:0.05usd. Repeatable; all amounts are taken, or "
+        "none."
+    )
     return click.option(
         "--consume", "-c", "amounts", callback=read, metavar=AMOUNT_FORM, multiple=True, required=True, help=help_text
     )(command)
@@ -89,9 +93,11 @@ def consume_option(command: Command) -> Command:
 def also_option(command: Command) -> Command:
     """Add ``--also``, which may be repeated; the command takes it as ``also``."""
 
-    def read(ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, str, str], ...]) -> tuple[Also, ...]:
+    def read(
+        ctx: click.Context, param: click.Parameter, values: tuple[tuple[str, str, str], ...]
+    ) -> tuple[WrittenRequest, ...]:
         try:
-            return tuple(Also(entity_id, resource, parse_amounts(written)) for entity_id, resource, written in values)
+            return tuple(WrittenRequest(entity, resource, parse_amounts(text)) for entity, resource, text in values)
         except ValidationError as error:
             raise click.BadParameter(f"{error.value!r}: {error.reason}", ctx, param) from error
 
@@ -105,13 +111,17 @@ def changing_options(command: Command) -> Command:
     """Add the options of a command that changes something; the command takes them as ``changing``."""
 
     @principal_option
-    @json_option
-    @store_options
+    @view_options
     @wraps(command)
     def with_changing(*, store: StoreChoice, principal: str | None, as_json: bool, **others: Any) -> None:
         command(changing=Changing(store, principal, as_json), **others)
 
     return with_changing
+
+
+def view_options(command: Command) -> Command:
+    """Add the options of a command that shows something; the command takes them as ``as_json`` and ``store``."""
+    return json_option(store_options(command))
 
 
 def page_options(*cursor_options: str) -> Callable[[Command], Command]:

@@ -20,92 +20,73 @@ TABLE, USAGE, FUNCTION, ALARMS, IAM = "Table", "Usage and audit", "Aggregator", 
 
 
 class Flag(NamedTuple):
-    """The command-line form of a field; a switch has both its forms. The aliases are other forms of it."""
+    """The command-line form of a field; a switch has both its forms. The aliases are other forms of it.
 
-    field: str
+    ``named`` is the field if its name differs from that of the form.
+    """
+
     form: str
     section: str
     help: str
     metavar: str | None = None
     aliases: tuple[str, ...] = ()
+    named: str | None = None
+
+    @property
+    def field(self) -> str:
+        """The field of the options: ``lambda_memory`` for ``--lambda-memory``."""
+        return self.named or self.form.partition("/")[0].removeprefix("--").replace("-", "_")
 
 
 FLAGS = (
-    Flag("pitr_recovery_days", "--pitr-recovery-days", TABLE, "Days of point-in-time recovery; 0 disables it.", "DAYS"),
+    Flag("--pitr-recovery-days", TABLE, "Days of point-in-time recovery; 0 disables it.", "DAYS"),
+    Flag("--enable-deletion-protection/--no-deletion-protection", TABLE, "Protect the table from deletion."),
+    Flag("--snapshot-windows", USAGE, "Usage windows: hourly, daily, monthly.", "WINDOWS"),
+    Flag("--usage-interval-seconds", USAGE, "Count usage about this often; 0 counts it every 2 s.", "SECONDS"),
+    Flag("--usage-retention-days", USAGE, "Days to keep usage.", "DAYS"),
+    Flag("--audit-retention-days", USAGE, "Days to keep audit events.", "DAYS"),
     Flag(
-        "enable_deletion_protection",
-        "--enable-deletion-protection/--no-deletion-protection",
-        TABLE,
-        "Protect the table from deletion.",
-    ),
-    Flag("snapshot_windows", "--snapshot-windows", USAGE, "Usage windows: hourly, daily, monthly.", "WINDOWS"),
-    Flag(
-        "usage_interval_seconds",
-        "--usage-interval-seconds",
-        USAGE,
-        "Count usage about this often; 0 counts it every 2 s.",
-        "SECONDS",
-    ),
-    Flag("usage_retention_days", "--usage-retention-days", USAGE, "Days to keep usage.", "DAYS"),
-    Flag("audit_retention_days", "--audit-retention-days", USAGE, "Days to keep audit events.", "DAYS"),
-    Flag(
-        "enable_audit_archival",
         "--enable-audit-archival/--no-audit-archival",
         USAGE,
         "Archive expired events in S3.",
         aliases=("--audit-archival",),
     ),
+    Flag("--audit-archive-glacier-days", USAGE, "Days until archived events move to Glacier.", "DAYS"),
     Flag(
-        "audit_archive_glacier_days",
-        "--audit-archive-glacier-days",
-        USAGE,
-        "Days until archived events move to Glacier.",
-        "DAYS",
-    ),
-    Flag(
-        "enable_aggregator",
         "--enable-aggregator/--no-aggregator",
         FUNCTION,
         "Count usage with a Lambda function.",
         aliases=("--aggregator",),
     ),
-    Flag("lambda_timeout", "--lambda-timeout", FUNCTION, "Time limit of a run.", "SECONDS"),
-    Flag("lambda_memory", "--lambda-memory", FUNCTION, "Memory of the function.", "MB"),
-    Flag("log_retention_days", "--log-retention-days", FUNCTION, "Days to keep its logs.", "DAYS"),
-    Flag("enable_tracing", "--enable-tracing/--no-tracing", FUNCTION, "Trace it with X-Ray."),
-    Flag("aggregator_role_arn", "--aggregator-role-arn", FUNCTION, "Existing role to use; empty for none.", "ARN"),
-    Flag("enable_alarms", "--enable-alarms/--no-alarms", ALARMS, "Create CloudWatch alarms.", aliases=("--alarms",)),
-    Flag("alarm_sns_topic", "--alarm-sns-topic", ALARMS, "Topic that alarms notify; empty for none.", "ARN"),
+    Flag("--lambda-timeout", FUNCTION, "Time limit of a run.", "SECONDS"),
+    Flag("--lambda-memory", FUNCTION, "Memory of the function.", "MB"),
+    Flag("--log-retention-days", FUNCTION, "Days to keep its logs.", "DAYS"),
+    Flag("--enable-tracing/--no-tracing", FUNCTION, "Trace it with X-Ray."),
+    Flag("--aggregator-role-arn", FUNCTION, "Existing role to use; empty for none.", "ARN"),
+    Flag("--enable-alarms/--no-alarms", ALARMS, "Create CloudWatch alarms.", aliases=("--alarms",)),
+    Flag("--alarm-sns-topic", ALARMS, "Topic that alarms notify; empty for none.", "ARN"),
     Flag(
-        "lambda_duration_threshold_pct",
         "--lambda-duration-threshold-pct",
         ALARMS,
         "Alarm if a run takes more than this percentage of its timeout.",
         "PERCENT",
     ),
     Flag(
-        "create_iam",
         "--iam/--no-iam",
         IAM,
         "Create policies and roles. --no-iam alone also turns the aggregator off, unless it has --aggregator-role-arn.",
         aliases=("--enable-iam",),
+        named="create_iam",
     ),
     Flag(
-        "create_iam_roles",
         "--create-iam-roles/--no-iam-roles",
         IAM,
         "Create roles for applications, administrators and readers.",
         aliases=("--enable-iam-roles/--no-create-iam-roles",),
     ),
-    Flag(
-        "permission_boundary",
-        "--permission-boundary",
-        IAM,
-        "Permissions boundary of every role; empty for none.",
-        "NAME|ARN",
-    ),
-    Flag("role_name_format", "--role-name-format", IAM, "Format of role names; {} is the name.", "FORMAT"),
-    Flag("policy_name_format", "--policy-name-format", IAM, "Format of policy names; {} is the name.", "FORMAT"),
+    Flag("--permission-boundary", IAM, "Permissions boundary of every role; empty for none.", "NAME|ARN"),
+    Flag("--role-name-format", IAM, "Format of role names; {} is the name.", "FORMAT"),
+    Flag("--policy-name-format", IAM, "Format of policy names; {} is the name.", "FORMAT"),
 )
 
 

@@ -4,7 +4,7 @@ The limiter is imported when it is opened, because help and completion do not ne
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from zae_limiter.cli._output import working
 from zae_limiter.cli._place import StoreChoice, Target, announce, require_database
 from zae_limiter.core.errors import NamespaceNotFoundError
-from zae_limiter.core.names import RESERVED_NAMESPACE
+from zae_limiter.core.names import ALL_RESOURCES, RESERVED_NAMESPACE
 from zae_limiter.core.namespace import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.limiter import SyncRateLimiter
     from zae_limiter._sync.repository import SyncRepository
+    from zae_limiter.cli._options import LimitOptions
+    from zae_limiter.core.limit import Limit
 
 PATIENT_S = 10.0
 """Deadline in seconds of commands that a person waits for."""
@@ -73,6 +75,21 @@ def opened_registry(target: Target, *, create: bool = False) -> "Iterator[SyncRe
                 opening.namespace_id(client, DEFAULT_NAMESPACE)
             record = opening.check_version(client)
             yield SyncRepository(client.under(record).scope(RESERVED_NAMESPACE, RESERVED_NAMESPACE))
+
+
+def limits_in_force(
+    limiter: "SyncRateLimiter", options: "LimitOptions", named: Collection[str] | None = None
+) -> "list[Limit]":
+    """Return the limits of an entity for a resource, and others across resources.
+
+    If all ``named`` limits are of the resource, those across resources are not read.
+    """
+    limits = options.limits or limiter.resolve_limits(options.entity_id, options.resource).limits or []
+    known = {limit.name for limit in limits}
+    if named is not None and known.issuperset(named):
+        return limits
+    across = limiter.resolve_limits(options.entity_id, ALL_RESOURCES).limits or []
+    return [*limits, *(limit for limit in across if limit.name not in known)]
 
 
 def status_line(target: Target) -> AbstractContextManager[object]:

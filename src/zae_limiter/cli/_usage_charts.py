@@ -2,14 +2,13 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import click
 
 from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._files import in_bytes, write_file
 from zae_limiter.cli._place import StoreChoice
-from zae_limiter.cli._usage_options import Asked
+from zae_limiter.cli._usage_options import Asked, Shape
 from zae_limiter.clock import SystemClock
 from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.limit import Limit
@@ -18,7 +17,7 @@ from zae_limiter.core.timestamp import utc_from_ms
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.page import GENERATOR, HtmlFormatter
 from zae_limiter.visualization.plot import NARROWEST, PlotFormatter
-from zae_limiter.visualization.series import LimitsInForce
+from zae_limiter.visualization.series import LimitsInForce, UnitsByName
 from zae_limiter.visualization.wording import counted
 
 # Each costs a query.
@@ -27,16 +26,21 @@ _MOST_USES = 50
 
 @dataclass(frozen=True, slots=True)
 class ShownUsage:
-    """Snapshots, the start of the next page, None after the last, and the limits if they were read."""
+    """Snapshots, the start of the next page, None after the last, and the limits if they were read.
+
+    ``units`` are those of limits by name.
+    """
 
     snapshots: list[UsageSnapshot]
     next: Mapping[str, str] | None
     limits: LimitsInForce = field(default_factory=dict)
+    units: UnitsByName = field(default_factory=dict)
 
 
-def print_charts(snapshots: Sequence[UsageSnapshot]) -> None:
+def print_charts(found: ShownUsage) -> None:
     """Print charts that fit the terminal."""
-    click.echo(PlotFormatter(max(NARROWEST, shutil.get_terminal_size().columns)).format(snapshots))
+    width = max(NARROWEST, shutil.get_terminal_size().columns)
+    click.echo(PlotFormatter(width, units=found.units).format(found.snapshots))
 
 
 def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
@@ -48,10 +52,11 @@ def with_limits(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
     uses = {(one.entity_id, one.resource) for one in found.snapshots}
     if len(uses) > _MOST_USES:
         return found
-    return replace(found, limits={use: _limits_in_force(limiter, *use) for use in sorted(uses)})
+    return replace(found, limits={use: limits_in_force(limiter, *use) for use in sorted(uses)})
 
 
-def _limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+def limits_in_force(limiter: SyncRateLimiter, entity_id: str, resource: str) -> list[Limit]:
+    """Return the limits of a bucket, or if it has expired, those that are stored for it."""
     states = limiter.get_buckets(entity_id, resource)
     if states:
         return [one.limit for one in states]
@@ -65,11 +70,12 @@ def page_of(asked: Asked, store: StoreChoice, limits: LimitsInForce, *, summed: 
     return HtmlFormatter(f"Usage of {whose}", shown_filters(asked, store), made_at, summed, limits)
 
 
-def write_page(path: Path, formatter: HtmlFormatter, snapshots: Sequence[UsageSnapshot]) -> None:
+def write_page(shape: Shape, formatter: HtmlFormatter, snapshots: Sequence[UsageSnapshot]) -> None:
     """Write a page and print its path."""
+    assert shape.page is not None, "the output format is a page"
     content = f"{formatter.format(snapshots)}\n".encode()
-    write_file(path, content, "--html")
-    click.echo(f"Wrote {path} ({in_bytes(len(content))}): {counted(len(snapshots), 'snapshot')}.")
+    write_file(shape.page, content, "--html")
+    click.echo(f"Wrote {shape.page} ({in_bytes(len(content))}): {counted(len(snapshots), 'snapshot')}.")
 
 
 def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
@@ -87,13 +93,14 @@ def shown_filters(asked: Asked, store: StoreChoice) -> dict[str, str]:
     return {name: text for name, text in filters.items() if text is not None}
 
 
-def check_replaceable(path: Path, may_replace: bool) -> None:
-    """Refuse to replace a file that is not a usage page, before any usage is read.
+def check_replaceable(shape: Shape) -> None:
+    """Refuse to write a page to a file that is not a usage page, before any usage is read.
 
     Raises:
         click.BadParameter: The file exists and is not a usage page.
     """
-    if may_replace or not path.is_file():
+    path = shape.page
+    if path is None or shape.may_replace or not path.is_file():
         return
     with path.open("rb") as file:
         is_ours = GENERATOR.encode() in file.read(2_000)

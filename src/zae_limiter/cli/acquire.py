@@ -3,15 +3,24 @@
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import click
 
+from zae_limiter.cli._amount_syntax import WrittenAmount, check_currencies, gather_amounts
 from zae_limiter.cli._failures import blocked_line, exceeded_line, in_seconds, never_line
 from zae_limiter.cli._help import examples, help_of, json_shape, section
-from zae_limiter.cli._limit_syntax import gather_amounts
-from zae_limiter.cli._options import LimitOptions, also_option, consume_option, json_option, limit_arguments
+from zae_limiter.cli._limit_syntax import FORMS
+from zae_limiter.cli._limit_words import facts_with_reset, left_words
+from zae_limiter.cli._options import (
+    LimitOptions,
+    WrittenRequest,
+    also_option,
+    consume_option,
+    json_option,
+    limit_arguments,
+)
 from zae_limiter.cli._output import (
     Column,
     Grid,
@@ -23,10 +32,18 @@ from zae_limiter.cli._output import (
     working,
 )
 from zae_limiter.cli._place import StoreChoice, store_options
-from zae_limiter.cli._store import QUICK_S, opened
+from zae_limiter.cli._store import QUICK_S, limits_in_force, opened
+from zae_limiter.clock import SystemClock
 from zae_limiter.core.cascade import Also
-from zae_limiter.core.errors import AmountExceedsCapacityError, EntityBlockedError, RateLimitExceeded
-from zae_limiter.core.lazy_dataclass import asdict, dataclass
+from zae_limiter.core.errors import (
+    AmountExceedsCapacityError,
+    EntityBlockedError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+)
+from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.money import format_with_unit
 
 if TYPE_CHECKING:
     from zae_limiter._sync.limiter.lease import SyncLease
@@ -36,18 +53,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TakenLimits:
-    """What one request took of each limit, and what is left; ``available`` is empty if the store was unavailable."""
+    """What one request took of each limit, and what is left; ``available`` is empty if the store was unavailable.
+
+    ``limits`` are those in force at ``now_ms``.
+    """
 
     entity_id: str
     resource: str
     consumed: dict[str, int]
     available: dict[str, int]
+    limits: list[Limit]
+    now_ms: int
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
         """Each limit with what was taken and what is left."""
-        names = self.consumed | self.available
-        return [(name, str(self.consumed.get(name, 0)), str(self.available.get(name, "?"))) for name in names]
+        known = {limit.name: limit for limit in reversed(self.limits)}
+        return [self._row(name, known.get(name)) for name in self.consumed | self.available]
+
+    def _row(self, name: str, limit: Limit | None) -> tuple[str, str, str]:
+        taken = format_with_unit(self.consumed.get(name, 0), None if limit is None else limit.unit)
+        left = self.available.get(name)
+        return (name, taken, "?" if left is None else left_words(limit, left, self.now_ms))
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """All of it, ready for JSON."""
+        taken = {"entity_id": self.entity_id, "resource": self.resource, "consumed": self.consumed}
+        return taken | {"available": self.available, "limits": facts_with_reset(self.limits, self.now_ms)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +98,18 @@ class AcquireOptions:
     """What to take, and what else in the same acquire."""
 
     options: LimitOptions
-    consume: dict[str, int]
-    also: tuple[Also, ...]
+    amounts: tuple[WrittenAmount, ...]
+    others: tuple[WrittenRequest, ...]
+
+    @property
+    def consume(self) -> dict[str, int]:
+        """The amounts by limit name."""
+        return gather_amounts(self.amounts)
+
+    @property
+    def also(self) -> list[Also]:
+        """What else to take."""
+        return [Also(one.entity_id, one.resource, gather_amounts(one.amounts)) for one in self.others]
 
 
 FIRST_LOOK_S = 0.01
@@ -76,6 +119,7 @@ UPDATE_S = 0.2
 EXAMPLES = examples(
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c tpm:500 && call-the-model",
     "zae-limiter acquire nightly-job api -c rps:1 -l rps:10/s --wait 5",
+    "zae-limiter acquire user-1 gpt-4 -c rpm:1 -c spend:0.05usd",
     "zae-limiter acquire user-1 gpt-4 -c rpm:1 --also tool search rpm:1,tpm:200",
 )
 EXIT_CODES = section(
@@ -100,8 +144,9 @@ BUCKET_COLUMNS = [
 ]
 SHAPE = json_shape(
     "{acquired: true, entity_id, resource, consumed: {limit: amount},",
-    " available: {limit: amount}, degraded: whether the store was unavailable,",
-    " also: [{entity_id, resource, consumed, available}]}",
+    " available: {limit: amount}, limits: [{name, ...} and of quotas {resets_at}],",
+    " degraded: whether the store was unavailable,",
+    " also: [{entity_id, resource, consumed, available, limits}]}",
     "{acquired: false, error, message, retry_after_seconds, retry_after_ms,",
     " never: whether no wait helps, limits: [LIMIT],",
     " buckets: [{entity_id, resource, limits: [LIMIT]}],",
@@ -110,11 +155,12 @@ SHAPE = json_shape(
     " if an entity is blocked; resource is null for all",
     "LIMIT is {entity_id, resource, limit_name, capacity, refill_amount,",
     " refill_period_seconds, available, requested, deficit, exceeded,",
-    " retry_after_seconds}, and {hold_seconds, in_use, exact: false} of slots",
+    " retry_after_seconds}, and {hold_seconds, in_use, exact: false} of slots,",
+    " {schedule, resets_at} of quotas, and if set {unit, enforce: false}",
 )
 
 
-@click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, SHAPE, EXIT_CODES))
+@click.command(short_help="Take tokens, or report when to retry.", epilog=help_of(EXAMPLES, FORMS, SHAPE, EXIT_CODES))
 @limit_arguments
 @consume_option
 @also_option
@@ -130,8 +176,8 @@ SHAPE = json_shape(
 @store_options
 def acquire(
     options: LimitOptions,
-    amounts: tuple[tuple[str, int], ...],
-    also: tuple[Also, ...],
+    amounts: tuple[WrittenAmount, ...],
+    also: tuple[WrittenRequest, ...],
     wait_s: float,
     as_json: bool,
     store: StoreChoice,
@@ -139,10 +185,14 @@ def acquire(
     """Take tokens of one or several limits: all of them, or none.
 
     Slots of a limit of concurrent use are returned when the command ends: it cannot hold them.
+
+    An amount of money needs its currency, such as spend:0.05usd.
     """
-    request = AcquireOptions(options, gather_amounts(amounts), also)
+    gather_amounts(amounts)
+    request = AcquireOptions(options, amounts, also)
     try:
         with opened(store, QUICK_S, create=True) as limiter:
+            require_currencies(limiter, request)
             taken = take(limiter, request, wait_s)
     except RateLimitExceeded as error:
         if as_json:
@@ -176,13 +226,30 @@ def take(limiter: "SyncRateLimiter", request: AcquireOptions, wait_s: float) -> 
         return taken_of(limiter, request, lease)
 
 
+def require_currencies(limiter: "SyncRateLimiter", request: AcquireOptions) -> None:
+    """Require that amounts are in the unit of their limits.
+
+    Raises:
+        ValidationError: Money is given without its currency, or for a limit of something else.
+    """
+    written = [(request.options, request.amounts)]
+    written += [(LimitOptions(one.entity_id, one.resource, None), one.amounts) for one in request.others]
+    # If the store is unavailable, the acquire decides, by the policy for that.
+    with suppress(RateLimiterUnavailable):
+        for options, amounts in written:
+            # The limits are cached, so that the acquire does not read them again.
+            limits = limits_in_force(limiter, options, [one.limit_name for one in amounts])
+            check_currencies(amounts, {limit.name: limit.unit for limit in limits})
+
+
 def taken_of(limiter: "SyncRateLimiter", request: AcquireOptions, lease: "SyncLease") -> TakenTokens:
     """Return what a lease took for each request, and what is left now."""
     others = [LimitOptions(one.entity_id, one.resource, None) for one in request.also]
     found = []
     for options, part in zip([request.options, *others], [lease, *lease.also], strict=True):
         left = {} if lease.degraded else limiter.available(options.entity_id, options.resource, options.limits)
-        found.append(TakenLimits(options.entity_id, options.resource, part.consumed, left))
+        now_ms = SystemClock().now_ms()
+        found.append(TakenLimits(options.entity_id, options.resource, part.consumed, left, part.limits, now_ms))
     names = {limit.name for part in (lease, *lease.also) for limit in part.limits if limit.is_concurrent}
     slots = sorted(name for name in names if any(name in part.consumed for part in found))
     return TakenTokens(found[0], found[1:], lease.degraded, slots)
@@ -233,10 +300,10 @@ def print_buckets(error: RateLimitExceeded) -> None:
             one.entity_id,
             one.resource,
             one.limit_name,
-            str(one.available),
-            str(one.limit.capacity),
-            str(one.requested),
-            str(one.deficit or ""),
+            format_with_unit(one.available, one.limit.unit),
+            format_with_unit(one.limit.capacity, one.limit.unit),
+            format_with_unit(one.requested, one.limit.unit),
+            format_with_unit(one.deficit, one.limit.unit) if one.deficit else "",
         )
         for one in error.statuses
         if one.requested
@@ -251,8 +318,8 @@ def print_taken(taken: TakenTokens, as_json: bool) -> None:
     if taken.slots:
         print_note(f"{', '.join(taken.slots)}: returned now, because this command ends.")
     if as_json:
-        others = [asdict(one) for one in taken.also]
-        print_json({"acquired": True} | asdict(taken.own) | {"degraded": taken.degraded, "also": others})
+        others = [one.facts for one in taken.also]
+        print_json({"acquired": True} | taken.own.facts | {"degraded": taken.degraded, "also": others})
     elif taken.also:
         parts = [taken.own, *taken.also]
         rows = [(part.entity_id, part.resource, *row) for part in parts for row in part.rows]

@@ -12,9 +12,9 @@ from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
 from zae_limiter.cli._limit_syntax import write_limit
-from zae_limiter.cli._options import PageOptions, json_option, page_options
+from zae_limiter.cli._options import PageOptions, page_options, view_options
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_note, working
-from zae_limiter.cli._place import Command, StoreChoice, store_options
+from zae_limiter.cli._place import Command, StoreChoice
 from zae_limiter.cli._store import opened
 from zae_limiter.core.audit import SYSTEM_AUDIT_ID, AuditEvent, namespace_audit_id, resource_audit_id
 from zae_limiter.core.errors import ValidationError
@@ -99,8 +99,7 @@ def audit() -> None:
 @audit.command("list", short_help="List changes, newest first.", epilog=help_of(examples(*LISTING), SHAPE))
 @subject_options
 @page_options("--start-event-id")
-@json_option
-@store_options
+@view_options
 def list_events(subject: Subject, page: PageOptions, as_json: bool, store: StoreChoice) -> None:
     """List all changes in a namespace, or those of an entity and its limits, newest first."""
     with opened(store) as limiter, working("Reading the audit log"):

@@ -15,9 +15,9 @@ from zae_limiter.cli._entity_list import list_entities
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._options import Changing, changing_options, json_option, pairs_option, yes_option
+from zae_limiter.cli._options import Changing, changing_options, pairs_option, view_options, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note
-from zae_limiter.cli._place import Command, StoreChoice, store_options
+from zae_limiter.cli._place import Command, StoreChoice
 from zae_limiter.cli._store import opened
 from zae_limiter.core.entity import MetadataValue
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -138,8 +138,7 @@ def create(entity_id: str, traits: Traits, changing: Changing) -> None:
 
 @entity.command("show", short_help="Show an entity (alias: get).", epilog=help_of(examples(SHOWING), SHOWN))
 @click.argument("entity_id", metavar="ENTITY")
-@json_option
-@store_options
+@view_options
 def show(entity_id: str, as_json: bool, store: StoreChoice) -> None:
     """Show an entity that was created: the entities above it, whom it charges, its blocks and its bypass."""
     with opened(store) as limiter:
@@ -179,8 +178,7 @@ def delete(entity_id: str, yes: bool, changing: Changing) -> None:
     epilog=help_of(examples(CHILDREN), json_shape("[ENTITY]", *ENTITY_KEYS)),
 )
 @click.argument("entity_id", metavar="ENTITY")
-@json_option
-@store_options
+@view_options
 def children(entity_id: str, as_json: bool, store: StoreChoice) -> None:
     """List the children of an entity, sorted by id."""
     with opened(store) as limiter:

@@ -12,7 +12,7 @@ from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import PLACE, calling
 from zae_limiter.cli._options import json_option, principal_option, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
-from zae_limiter.cli._place import Target, target_options
+from zae_limiter.cli._place import Command, Target, target_options
 from zae_limiter.cli._store import opened_registry
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError
 from zae_limiter.core.lazy_dataclass import asdict
@@ -30,6 +30,11 @@ ORPHANS = "zae-limiter namespace orphans"
 PURGING = "zae-limiter namespace purge a7x3kq00000 --yes"
 KEYS = "{id, name, status, created_at, deleted_at}"
 SHAPE, SHAPES = json_shape(KEYS), json_shape(f"[{KEYS}]")
+
+
+def registry_options(command: Command) -> Command:
+    """Add the options of all commands for namespaces; the command takes them as ``as_json`` and ``target``."""
+    return json_option(target_options(command))
 
 
 @click.group(
@@ -53,8 +58,7 @@ def namespace() -> None:
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @principal_option
-@json_option
-@target_options
+@registry_options
 def register(names: tuple[str, ...], principal: str | None, as_json: bool, target: Target) -> None:
     """Register namespaces, and show their ids. Existing ones are left as they are."""
     with opened_registry(target, create=True) as repo, working(f"Registering {len(names)} namespaces"):
@@ -66,8 +70,7 @@ def register(names: tuple[str, ...], principal: str | None, as_json: bool, targe
 
 
 @namespace.command("list", short_help="List the active namespaces.", epilog=help_of(examples(LISTING), SHAPES))
-@json_option
-@target_options
+@registry_options
 def list_namespaces(as_json: bool, target: Target) -> None:
     """List the active namespaces, sorted by name."""
     with opened_registry(target) as repo:
@@ -83,8 +86,7 @@ def list_namespaces(as_json: bool, target: Target) -> None:
 
 @namespace.command("show", short_help="Show a namespace.", epilog=help_of(examples(SHOWING), SHAPE))
 @click.argument("name", metavar="NAME")
-@json_option
-@target_options
+@registry_options
 def show(name: str, as_json: bool, target: Target) -> None:
     """Show an active namespace."""
     with opened_registry(target) as repo:
@@ -98,8 +100,7 @@ def show(name: str, as_json: bool, target: Target) -> None:
 @click.argument("name", metavar="NAME")
 @yes_option
 @principal_option
-@json_option
-@target_options
+@registry_options
 def delete(name: str, yes: bool, principal: str | None, as_json: bool, target: Target) -> None:
     """Delete a namespace and free its name.
 
@@ -125,8 +126,7 @@ def delete(name: str, yes: bool, principal: str | None, as_json: bool, target: T
 @namespace.command("recover", short_help="Restore a deleted namespace.", epilog=help_of(examples(RECOVERING), SHAPE))
 @click.argument("namespace_id", metavar="ID")
 @principal_option
-@json_option
-@target_options
+@registry_options
 def recover(namespace_id: str, principal: str | None, as_json: bool, target: Target) -> None:
     """Restore a deleted namespace under its name, with all its data."""
     with known_by_id(namespace_id), opened_registry(target) as repo:
@@ -135,8 +135,7 @@ def recover(namespace_id: str, principal: str | None, as_json: bool, target: Tar
 
 
 @namespace.command("orphans", short_help="List the deleted namespaces.", epilog=help_of(examples(ORPHANS), SHAPES))
-@json_option
-@target_options
+@registry_options
 def orphans(as_json: bool, target: Target) -> None:
     """List the namespaces that were deleted but not purged, the oldest deletion first."""
     with opened_registry(target) as repo:
@@ -158,8 +157,7 @@ def orphans(as_json: bool, target: Target) -> None:
 @click.argument("namespace_id", metavar="ID")
 @yes_option
 @principal_option
-@json_option
-@target_options
+@registry_options
 def purge(namespace_id: str, yes: bool, principal: str | None, as_json: bool, target: Target) -> None:
     """Remove a deleted namespace and all its data permanently. Repeat it to finish an interrupted purge."""
     with known_by_id(namespace_id), opened_registry(target) as repo:

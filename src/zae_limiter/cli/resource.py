@@ -9,14 +9,16 @@ from zae_limiter.cli._dropping import confirm_dropped, of_resource
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
-from zae_limiter.cli._options import Changing, changing_options, inherit_option, json_option, limits_option, yes_option
+from zae_limiter.cli._limit_syntax import FORMS
+from zae_limiter.cli._limit_words import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._options import Changing, changing_options, inherit_option, limits_option, view_options, yes_option
 from zae_limiter.cli._output import Column, Grid, print_grid, print_json, print_line, print_note, working
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._resource_options import resource_and_limit_arguments, resource_argument
 from zae_limiter.cli._store import opened
 from zae_limiter.core.lazy_dataclass import asdict
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.money import format_share, format_with_unit
 from zae_limiter.core.names import ALL_RESOURCES
 from zae_limiter.core.status import ResourceCapacity
 
@@ -33,10 +35,11 @@ COUNTING = (
     "zae-limiter resource capacity gpt-4 tpm --parents-only --json",
     "zae-limiter resource capacity --all-resources tpm",
 )
-SHAPE = json_shape("{resource, limits: [LIMIT]}", LIMIT_KEYS)
+SHAPE = json_shape("{resource, limits: [LIMIT]}", *LIMIT_KEYS)
 COUNTED = json_shape(
     "{resource, limit_name, total_capacity, total_available, utilization_pct,",
-    " entities: [{entity_id, capacity, available, utilization_pct}]}",
+    " entities: [{entity_id, capacity, available, utilization_pct}]},",
+    " and if set {unit} of the total and of each entity",
 )
 COLUMNS = [Column("entity"), Column("capacity", True), Column("available", True), Column("used", True)]
 
@@ -51,7 +54,9 @@ def resource() -> None:
     """
 
 
-@resource.command("set-defaults", short_help="Set the limits of a resource.", epilog=help_of(examples(*SETTING), SHAPE))
+@resource.command(
+    "set-defaults", short_help="Set the limits of a resource.", epilog=help_of(examples(*SETTING), FORMS, SHAPE)
+)
 @resource_argument
 @limits_option("Limits to set; they replace those that are stored here.", required=True)
 @inherit_option("the system defaults")
@@ -80,8 +85,7 @@ def set_defaults(resource: str, limits: tuple[Limit, ...], inherit: bool, yes: b
 
 @resource.command("get-defaults", short_help="Show the limits of a resource.", epilog=help_of(examples(GETTING), SHAPE))
 @resource_argument
-@json_option
-@store_options
+@view_options
 def get_defaults(resource: str, as_json: bool, store: StoreChoice) -> None:
     """Show the limits of all entities for a resource."""
     with opened(store) as limiter:
@@ -116,8 +120,7 @@ def delete_defaults(resource: str, yes: bool, changing: Changing) -> None:
     short_help="List the resources that have limits.",
     epilog=help_of(examples(LISTING), json_shape("[names]")),
 )
-@json_option
-@store_options
+@view_options
 def list_resources(as_json: bool, store: StoreChoice) -> None:
     """List the resources with their own limits. For resources with limits of entities, use: entity list-resources.
 
@@ -139,8 +142,7 @@ def list_resources(as_json: bool, store: StoreChoice) -> None:
 )
 @resource_and_limit_arguments
 @click.option("--parents-only", is_flag=True, help="Omit entities that have a parent.")
-@json_option
-@store_options
+@view_options
 def capacity(resource: str, limit_name: str, parents_only: bool, as_json: bool, store: StoreChoice) -> None:
     """Show the capacity of a limit for all entities that have used a resource, and what is left of it."""
     what = f"{limit_name} {'across resources' if resource == ALL_RESOURCES else f'of {resource}'}"
@@ -176,14 +178,24 @@ def whose(resource: str) -> str:
 def capacity_facts(found: ResourceCapacity) -> dict[str, object]:
     """Return the capacity of a resource, ready for JSON."""
     entities = [{**asdict(one), "utilization_pct": round(one.utilization_pct, 2)} for one in found.entities]
-    return asdict(found) | {"utilization_pct": round(found.utilization_pct, 2), "entities": entities}
+    facts = asdict(found) | {"utilization_pct": round(found.utilization_pct, 2), "entities": entities}
+    for one in (facts, *entities):
+        if one["unit"] is None:
+            del one["unit"]
+    return facts
 
 
 def print_capacity(found: ResourceCapacity) -> None:
     """Print the capacity of a resource, by entity and in total."""
     rows = [
-        (one.entity_id, str(one.capacity), str(one.available), f"{one.utilization_pct:.1f} %") for one in found.entities
+        (
+            one.entity_id,
+            format_with_unit(one.capacity, one.unit),
+            format_with_unit(one.available, one.unit),
+            f"{one.utilization_pct:.1f} %",
+        )
+        for one in found.entities
     ]
     print_grid(Grid(COLUMNS, rows))
-    left = f"{found.total_available} of {found.total_capacity} left"
-    click.echo(f"Total: {left}, {found.utilization_pct:.1f} % in use.")
+    left = format_share(found.total_available, found.total_capacity, found.unit)
+    click.echo(f"Total: {left} left, {found.utilization_pct:.1f} % in use.")

@@ -9,21 +9,23 @@ from zae_limiter.cli._dropping import confirm_dropped, of_system
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of, json_shape
 from zae_limiter.cli._hints import calling
-from zae_limiter.cli._limit_syntax import LIMIT_KEYS, limit_facts, limits_grid
-from zae_limiter.cli._options import Changing, changing_options, json_option, limits_option, yes_option
+from zae_limiter.cli._limit_syntax import FORMS
+from zae_limiter.cli._limit_words import LIMIT_KEYS, limit_facts, limits_grid
+from zae_limiter.cli._options import Changing, changing_options, limits_option, view_options, yes_option
 from zae_limiter.cli._output import print_grid, print_json, print_line, print_note
-from zae_limiter.cli._place import StoreChoice, store_options
+from zae_limiter.cli._place import StoreChoice
 from zae_limiter.cli._store import opened
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import OnUnavailable
 
 SETTING = (
     "zae-limiter system set-defaults -l rpm:1000 -l tpm:100000",
+    "zae-limiter system set-defaults -l rpm:1000 -l spend:500usd/month@Europe/Berlin:warn=0.8,1",
     "zae-limiter system set-defaults -l rps:50/s:burst=200 --on-unavailable allow --principal ops",
 )
 GETTING = "zae-limiter system get-defaults --json"
 DELETING = "zae-limiter system delete-defaults --yes"
-SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", LIMIT_KEYS)
+SHAPE = json_shape("{limits: [LIMIT], on_unavailable: allow, block or null}", *LIMIT_KEYS)
 
 
 @click.group(
@@ -33,7 +35,7 @@ def system() -> None:
     """Manage the limits of entities and resources without their own, and the policy for an unavailable store."""
 
 
-@system.command("set-defaults", short_help="Set the default limits.", epilog=help_of(examples(*SETTING), SHAPE))
+@system.command("set-defaults", short_help="Set the default limits.", epilog=help_of(examples(*SETTING), FORMS, SHAPE))
 @limits_option("Limits to set; they replace those that are stored here.", required=True)
 @click.option(
     "--on-unavailable",
@@ -56,8 +58,7 @@ def set_defaults(limits: tuple[Limit, ...], on_unavailable: str | None, yes: boo
 
 
 @system.command("get-defaults", short_help="Show the default limits.", epilog=help_of(examples(GETTING), SHAPE))
-@json_option
-@store_options
+@view_options
 def get_defaults(as_json: bool, store: StoreChoice) -> None:
     """Show the limits of entities and resources without their own limits."""
     with opened(store) as limiter:

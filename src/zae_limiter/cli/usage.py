@@ -9,7 +9,7 @@ from zae_limiter._sync.limiter.limiter import SyncRateLimiter
 from zae_limiter.cli._groups import CommandGroup
 from zae_limiter.cli._help import examples, help_of
 from zae_limiter.cli._no_usage_hint import why_nothing
-from zae_limiter.cli._options import json_option
+from zae_limiter.cli._options import view_options
 from zae_limiter.cli._output import Column, Grid, in_terminal, print_grid, print_json, print_note, working
 from zae_limiter.cli._place import StoreChoice, store_options
 from zae_limiter.cli._store import opened
@@ -25,9 +25,9 @@ from zae_limiter.cli._usage_options import (
     shape_options,
     token_of,
 )
-from zae_limiter.cli._usage_summary import SUMMED
-from zae_limiter.cli._usage_sums import SummedUsage
+from zae_limiter.cli._usage_summary import SUMMED, SummedUsage
 from zae_limiter.cli._usage_top import TOP, TOP_SHAPE, Top, print_top, rank, top_options
+from zae_limiter.cli._usage_units import with_units
 from zae_limiter.core.lazy_dataclass import asdict, replace
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.table import CsvFormatter, TableFormatter, rows_of
@@ -73,13 +73,12 @@ def list_usage(asked: Asked, paging: Paging, shape: Shape, store: StoreChoice) -
     resource. The resource _all_ has the usage of limits across resources, which charts leave out
     unless --resource names it.
     """
-    if shape.page is not None:
-        check_replaceable(shape.page, shape.may_replace)
+    check_replaceable(shape)
     with opened(store) as limiter, working("Counting"):
         found = read(limiter, asked, wanted(paging, shape), paging.start)
         found, lacking = summed(found, asked) if shape.form in CHARTS else (found, None)
         note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
-        found = with_limits(limiter, found) if shape.form == "html" else found
+        found = READ[shape.form](limiter, found)
     SHOWN[shape.form](found, asked, shape, store)
     if note is not None:
         print_note(note)
@@ -97,12 +96,11 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
     Charts and pages also show each window. Limits across resources count the same tokens again, so
     they are left out unless you pass --resource _all_.
     """
-    if shape.page is not None:
-        check_replaceable(shape.page, shape.may_replace)
+    check_replaceable(shape)
     with opened(store) as limiter, working("Counting"):
         found, lacking = summed(read(limiter, asked, None, None), asked)
         note = lacking if found.snapshots else lacking or why_nothing(limiter, asked, store)
-        found = with_limits(limiter, found) if shape.form == "html" else found
+        found = READ[shape.form](limiter, found)
     SUMMED[shape.form](found, asked, shape, store)
     if note is not None:
         print_note(note)
@@ -111,8 +109,7 @@ def summarize_usage(asked: Asked, shape: Shape, store: StoreChoice) -> None:
 @usage.command("top", short_help="Show the largest users.", epilog=help_of(examples(*TOP), TOP_SHAPE))
 @top_options
 @asked_options(all_windows=False)
-@json_option
-@store_options
+@view_options
 def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None:
     """Show the entities or resources that have used most of a limit, with their share of the total.
 
@@ -120,8 +117,8 @@ def top_usage(top: Top, asked: Asked, as_json: bool, store: StoreChoice) -> None
     across resources are left out unless you pass --resource _all_.
     """
     with opened(store) as limiter, working("Counting"):
-        found, lacking = rank(limiter, asked, top)
-        note = lacking if found else lacking or why_nothing(limiter, asked, store)
+        found = rank(limiter, asked, top)
+        note = found.note if found.rankings else found.note or why_nothing(limiter, asked, store)
     print_top(found, asked, top, as_json)
     if note is not None:
         print_note(note)
@@ -154,9 +151,10 @@ def summed(found: ShownUsage, asked: Asked) -> tuple[ShownUsage, str | None]:
 def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print a table."""
     if not in_terminal():
-        click.echo(TableFormatter().format(found.snapshots) if found.snapshots else "", nl=bool(found.snapshots))
+        table = TableFormatter(found.units).format(found.snapshots) if found.snapshots else ""
+        click.echo(table, nl=bool(found.snapshots))
     elif found.snapshots:
-        rows = rows_of(found.snapshots)
+        rows = rows_of(found.snapshots, found.units)
         columns = [Column(title, place >= rows.named) for place, title in enumerate(rows.titles)]
         print_grid(Grid(columns, rows.cells))
 
@@ -164,7 +162,7 @@ def show_table(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice
 def show_plot(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print charts that fit the terminal."""
     if found.snapshots:
-        print_charts(found.snapshots)
+        print_charts(found)
 
 
 def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
@@ -175,14 +173,28 @@ def show_csv(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) 
 def show_json(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Print JSON with the cursor of the next page."""
     following = None if found.next is None else token_of(found.next)
-    print_json({"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following})
+    facts = {"snapshots": [asdict(one) for one in found.snapshots], "next_cursor": following}
+    print_json(facts | ({"units": dict(found.units)} if found.units else {}))
 
 
 def show_page(found: ShownUsage, asked: Asked, shape: Shape, store: StoreChoice) -> None:
     """Write a page, and print its path."""
-    assert shape.page is not None
-    write_page(shape.page, page_of(asked, store, found.limits), found.snapshots)
+    write_page(shape, page_of(asked, store, found.limits), found.snapshots)
 
+
+def as_it_is(limiter: SyncRateLimiter, found: ShownUsage) -> ShownUsage:
+    """Return the usage: CSV has neither limits nor units."""
+    return found
+
+
+READ: dict[str, Callable[[SyncRateLimiter, ShownUsage], ShownUsage]] = {
+    "table": with_units,
+    "plot": with_units,
+    "csv": as_it_is,
+    "json": with_units,
+    "html": with_limits,
+}
+"""Reads what each form shows besides the snapshots."""
 
 SHOWN: dict[str, Callable[[ShownUsage, Asked, Shape, StoreChoice], None]] = {
     "table": show_table,

@@ -173,15 +173,17 @@ def _bad_amount(name: str, amount: object, terms: EffectiveLimits, field: str) -
     if name not in terms.positions:
         known = ", ".join(limit.name for limit in terms.limits)
         return ValidationError(field, name, f"is not a limit in force; the limits in force are: {known}")
-    capacity = terms.limits[terms.positions[name]].capacity
+    limit = terms.limits[terms.positions[name]]
     if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
         return ValidationError(f"{field}[{name}]", amount, f"must be a whole number from 0 to {MAX_AMOUNT}")
-    return AmountExceedsCapacityError(
-        (),
-        f"{field}[{name}]",
-        amount,
-        f"is more than the capacity of limit {name!r} ({capacity}): it can never be admitted",
-    )
+    # Imported here, because few requests are above a capacity.
+    from zae_limiter.core.money import format_with_unit
+
+    capacity = format_with_unit(limit.capacity, limit.unit)
+    reason = f"is more than the capacity of limit {name!r} ({capacity}): it can never be admitted"
+    if limit.unit is not None:
+        reason = f"{format_with_unit(amount, limit.unit)} {reason}"
+    return AmountExceedsCapacityError((), f"{field}[{name}]", amount, reason)
 
 
 def next_step(

@@ -51,6 +51,24 @@ class LimitShare:
         return whole if self.shard_count == 1 else share(whole, self.shard, self.shard_count)
 
 
+class OfShare:
+    """The level of a limit that has a share, and no baseline: slots and quotas."""
+
+    __slots__ = ()
+
+    share: LimitShare
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self.share.name
+
+    @property
+    def limit(self) -> Limit:
+        """The limit, undivided."""
+        return self.share.limit
+
+
 @dataclass(slots=True)
 class Baseline:
     """One limit of one shard, and the time its balance is counted from.

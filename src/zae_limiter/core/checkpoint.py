@@ -17,7 +17,7 @@ from zae_limiter.core.lazy_dataclass import dataclass
 LIMIT_BYTES = 32 * 2**20
 """The log's file stays below this size, unless a reader needs old pages for a long time."""
 
-WRITES_PER_COPY = 2000
+WRITES_PER_COPY = 4000
 """A process copies the log after it has made this many writes."""
 
 COPIES = 6

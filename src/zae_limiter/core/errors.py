@@ -102,13 +102,13 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
 
     @property
     def violations(self) -> "tuple[LimitStatus, ...]":
-        """The limits that had too few tokens."""
-        return tuple(status for status in self.statuses if status.exceeded)
+        """The limits that reject the request: they have too few tokens, and are not soft."""
+        return tuple(status for status in self.statuses if status.rejects)
 
     @property
     def passed(self) -> "tuple[LimitStatus, ...]":
-        """The limits that had enough tokens."""
-        return tuple(status for status in self.statuses if not status.exceeded)
+        """The limits that do not reject the request."""
+        return tuple(status for status in self.statuses if not status.rejects)
 
     @property
     def primary_violation(self) -> "LimitStatus":
@@ -180,15 +180,14 @@ class RateLimitExceeded(RateLimitError):  # noqa: N818 - the specification names
             return "Rate limit exceeded."
         worst = self.primary_violation
         others = f" ({len(violations)} limits exceeded)" if len(violations) > 1 else ""
-        kept = f", {worst.reserved} reserved for requests of a higher priority" if worst.reserved else ""
         wait = f"Retry after {worst.retry_after_seconds:.3f} s."
         if not worst.exact:
             wait = f"Slots are returned at any time; those in use end within {worst.retry_after_seconds:.3f} s."
-        return (
-            f"Rate limit exceeded for entity {worst.entity_id!r}, resource {worst.resource!r}, "
-            f"limit {worst.limit_name!r}: {worst.available} available, {worst.requested} requested{kept}{others}. "
-            f"{wait}"
-        )
+        # Imported here, because it imports limits, which import this module.
+        from zae_limiter.core.limit_text import shortage_text
+
+        where = f"entity {worst.entity_id!r}, resource {worst.resource!r}, limit {worst.limit_name!r}"
+        return f"Rate limit exceeded for {where}: {shortage_text(worst)}{others}. {wait}"
 
 
 class EntityBlockedError(RateLimitError):

@@ -164,6 +164,11 @@ class LevelOfLimit(Protocol):
         ...
 
 
+def lacks(level: LevelOfLimit, milli: int, at: TimeBounds) -> bool:
+    """Return whether a limit rejects a take of ``milli`` thousandths. A soft limit rejects none."""
+    return milli > 0 and level.limit.enforce and level.available_milli(at) < milli
+
+
 def statuses(
     bucket: tuple[str, str],
     levels: Sequence[LevelOfLimit],

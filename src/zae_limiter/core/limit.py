@@ -97,6 +97,8 @@ class Limit:
         check_limit_name(self.name)
         if self.schedule is not None or self.unit is not None or self.warn_at or self.enforce is not True:
             self._check_options()
+            # A list is accepted, but a frozen value needs a tuple.
+            object.__setattr__(self, "warn_at", _thresholds(self.warn_at))
         if self.schedule is not None:
             return self._check_quota()
         check_whole_number("capacity", self.capacity, 1, MAX_AMOUNT)
@@ -131,8 +133,6 @@ class Limit:
         if unit is not None and not valid:
             reason = f'must be at most {_LONGEST_UNIT} letters, such as "USD" or "tokens"'
             raise ValidationError("unit", unit, reason)
-        # A list is accepted, but a frozen value needs a tuple.
-        object.__setattr__(self, "warn_at", _thresholds(self.warn_at))
 
     def __repr__(self) -> str:
         numbers = f"refill_amount={self.refill_amount}, refill_period_seconds={self.refill_period_seconds}"
@@ -218,9 +218,9 @@ class Limit:
             amount: The amount of one period, such as ``usd("500")``, at most 10^15.
             every: ``"month"``, ``"week"``, ``"day"`` or ``"hour"``.
             tz: The time zone of the local times, such as ``"Europe/Berlin"``.
-            starts: When a period begins, in local time: ``(15, "06:00")`` for a month, ``("mon", "06:00")`` for a week,
-                ``"06:00"`` for a day, and a minute such as ``30`` for an hour. None is midnight of the first day, or
-                the full hour.
+            starts: When a period begins, in local time. For a month it is ``(15, "06:00")``, and for a week
+                ``("mon", "06:00")``. For a day it is ``"06:00"``, and for an hour a minute such as ``30``. None is
+                midnight of the first day, or the full hour.
             unit: The unit that amounts are shown with. Three capital letters are a currency, in micro-units.
             enforce: False for a quota that only counts.
             warn_at: The used parts of the amount at which a warning is sent.
@@ -243,7 +243,7 @@ class Limit:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make a limit from the result of ``to_dict``.
+        """Make a limit from the result of ``to_dict``, or from an audit event, in which thresholds are texts.
 
         Raises:
             ValidationError: A field is missing, unknown or invalid.
@@ -255,6 +255,8 @@ class Limit:
         if data.keys() - optional != set(required):
             raise ValidationError("limit", dict(data), f"must have exactly the fields {', '.join(sorted(required))}")
         given = {name: value for name, value in data.items() if name not in _SCHEDULE_KEYS}
+        if "warn_at" in given:
+            given["warn_at"] = _read_parts(given["warn_at"])
         if data.keys() & set(_SCHEDULE_KEYS):
             given["schedule"] = schedule_of(*(data.get(name) for name in _SCHEDULE_KEYS))
         return cls(**given)
@@ -322,8 +324,8 @@ class Limit:
     def fill_time_ms(self) -> int:
         """The milliseconds that an empty bucket takes to fill, rounded up.
 
-        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free, and for a
-        quota those of its longest period.
+        For a limit of concurrent use, these are the milliseconds until the slots of a lost holder are free. For a
+        quota, they are those of its longest period.
         """
         if self.schedule is not None:
             return self.schedule.longest_s * 1000
@@ -364,6 +366,14 @@ def check_limits(limits: Sequence[Limit]) -> tuple[Limit, ...]:
 def _as_tuple(warn_at: Sequence[float]) -> tuple[float, ...]:
     """Return thresholds as a tuple; any other value is left to the check of the limit."""
     return tuple(warn_at) if isinstance(warn_at, list) else warn_at  # type: ignore[return-value] # checked later
+
+
+def _read_parts(warn_at: Any) -> Any:
+    """Return thresholds with texts as numbers; anything else is left to the check of the limit."""
+    try:
+        return [float(part) if type(part) is str else part for part in warn_at]
+    except (TypeError, ValueError):
+        return warn_at
 
 
 def _thresholds(warn_at: object) -> tuple[float, ...]:

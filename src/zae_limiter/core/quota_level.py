@@ -1,30 +1,19 @@
 """The level of a quota: what is left of its period, and when it is full again."""
 
 from zae_limiter.core import quota
-from zae_limiter.core.bucket import LimitShare, TimeBounds
+from zae_limiter.core.bucket import LimitShare, OfShare, TimeBounds
 from zae_limiter.core.calendar import CalendarSchedule, period_at
 from zae_limiter.core.lazy_dataclass import dataclass
-from zae_limiter.core.limit import Limit
 from zae_limiter.core.quota import QuotaView
 from zae_limiter.core.reserve import LevelAbove, Reserve, level_above
 
 
 @dataclass(slots=True)
-class QuotaLevel:
+class QuotaLevel(OfShare):
     """One quota, on one shard, as the next request would find it. ``qk`` is the number that is stored."""
 
     share: LimitShare
     qk: int
-
-    @property
-    def name(self) -> str:
-        """The limit's name."""
-        return self.share.name
-
-    @property
-    def limit(self) -> Limit:
-        """The limit, undivided."""
-        return self.share.limit
 
     @property
     def is_exact(self) -> bool:

@@ -143,7 +143,7 @@ def _added(view: View[Any], limit: Limit, spent: int, result: Rebasing, now: Tim
     if not is_tracked(limit):
         return Fresh(added, added.capacity_milli - spent, spent)
     charges = charged_at_creation([added.share], [(0, spent)], now[1])
-    result.charges += charges
+    result.charges.extend(charges)
     charged = sum(charge.milli for charge in charges)
     return Fresh(added, first_balance(added.share, charged, now[1]), spent)
 
@@ -163,7 +163,8 @@ def _kept(
         moved = rebase_quota(view, position, (limit, taken), now)
         if moved is None:
             return SHORT
-        result.charges += [EpochCharge(layout.shard, limit.name, moved.epoch, moved.charged)] if moved.charged else []
+        if moved.charged:
+            result.charges.append(EpochCharge(layout.shard, limit.name, moved.epoch, moved.charged))
         return moved.part
     highest = max(layout.highest[position], limit.capacity_milli)
     if highest > limit.capacity_milli:
@@ -189,8 +190,8 @@ def _kept_slots(view: View[Any], position: int, limit: Limit, taken: int | None)
     layout = view.layout
     after = LimitShare.of(limit, layout.shard, layout.shard_count).capacity_milli
     more = after - layout.shared.shares[position].capacity_milli
-    if taken is None:
-        return Add(position, 0, more, None, None)
+    if taken is None or not limit.enforce:
+        return Add(position, taken or 0, more - (taken or 0), None, None)
     low = taken - more
     return SHORT if view.numbers[position] < low else Add(position, taken, more - taken, low, None)
 

@@ -114,9 +114,13 @@ def require_room(limit: Limit, amount: int, reserve: Reserve, field: str) -> Non
     """
     floor = floor_of(limit, reserve)
     if amount and floor and amount + floor > limit.capacity:
+        # Imported here, because few requests are too large.
+        from zae_limiter.core.money import format_with_unit
+
+        kept, capacity = format_with_unit(floor, limit.unit), format_with_unit(limit.capacity, limit.unit)
         reason = (
-            f"is too large for its priority, which must leave a reserve of {floor} of the capacity of limit "
-            f"{limit.name!r} ({limit.capacity}): it can never be admitted"
+            f"is too large for its priority, which must leave a reserve of {kept} of the capacity of limit "
+            f"{limit.name!r} ({capacity}): it can never be admitted"
         )
         raise AmountExceedsCapacityError((), f"{field}[{limit.name}]", amount, reason)
 

@@ -11,7 +11,7 @@ balance and removes them, in the same write.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.core.bucket import LimitShare, TimeBounds
+from zae_limiter.core.bucket import LimitShare, OfShare, TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.reserve import LevelAbove, Reserve, level_above
@@ -37,13 +37,13 @@ class Claim(NamedTuple):
 class SlotTake:
     """How slots of one limit are taken.
 
-    The write adds ``change`` to the balance if that is at least ``low``. It adds ``taken`` to the cohort that ends at
-    ``end_s``. It removes ``expired`` cohorts, which must be as they were seen.
+    The write adds ``change`` to the balance if that is at least ``low``, which is None for a soft limit. It adds
+    ``taken`` to the cohort that ends at ``end_s``. It removes ``expired`` cohorts, which must be as they were seen.
     """
 
     position: int
     taken: int
-    low: int
+    low: int | None
     change: int
     end_s: int
     expired: Cohorts
@@ -132,10 +132,11 @@ def take_slots(view: MixedView[Any], amounts: Amounts, now: TimeBounds) -> tuple
             continue
         over = expired(cohorts, now[0])
         returned = sum([milli for _, milli in over]) if over else 0
-        if taken > view.numbers[position] + returned:
+        limit = shares[position].limit
+        if limit.enforce and taken > view.numbers[position] + returned:
             return None
-        end_s = cohort_end_s(shares[position].limit, now[1])
-        takes.append(SlotTake(position, taken, taken - returned, returned - taken, end_s, over))
+        low = taken - returned if limit.enforce else None
+        takes.append(SlotTake(position, taken, low, returned - taken, cohort_end_s(limit, now[1]), over))
     return rest, takes
 
 
@@ -248,22 +249,12 @@ def item_expiry_s(view: View[Any], expires_s: int | None) -> int | None:
 
 
 @dataclass(slots=True)
-class SlotLevel:
+class SlotLevel(OfShare):
     """The free slots of one limit, on one shard, as the next request would find them."""
 
     share: LimitShare
     balance_milli: int
     cohorts: Cohorts
-
-    @property
-    def name(self) -> str:
-        """The limit's name."""
-        return self.share.name
-
-    @property
-    def limit(self) -> Limit:
-        """The limit, undivided."""
-        return self.share.limit
 
     @property
     def is_exact(self) -> bool:

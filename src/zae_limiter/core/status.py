@@ -54,6 +54,11 @@ class LimitStatus:
     reserved: int = 0
 
     @property
+    def rejects(self) -> bool:
+        """Whether the limit rejects the request: it is exceeded, and not soft."""
+        return self.exceeded and self.limit.enforce
+
+    @property
     def deficit(self) -> int:
         """The number of missing tokens, 0 if there were enough."""
         return max(0, self.requested + self.reserved - self.available)
@@ -77,9 +82,11 @@ class LimitStatus:
             data["enforce"] = False
         if self.reserved:
             data["reserved"] = self.reserved
+        if self.limit.unit is not None:
+            data["unit"] = self.limit.unit
         if self.resets_at is not None:
-            schedule, unit = self.limit.schedule, self.limit.unit
-            return data | {"resets_at": self.resets_at, "schedule": schedule and schedule.text, "unit": unit}
+            schedule = self.limit.schedule
+            return data | {"unit": self.limit.unit, "schedule": schedule and schedule.text, "resets_at": self.resets_at}
         if self.in_use is None:
             return data
         return data | {"hold_seconds": self.limit.hold_seconds, "in_use": self.in_use, "exact": self.exact}
@@ -155,7 +162,9 @@ class Balance:
     """What is left of one limit of an entity; ``available`` is negative in debt.
 
     ``resource`` is ``_all_`` for a limit across resources. ``in_use`` are the slots in use, None for other limits.
-    ``resets_at`` is when a quota is full again, in seconds since the epoch, None for other limits.
+    ``resets_at`` is when the period of a quota ends, in seconds since the epoch, None for other limits. ``full_at`` is
+    when the limit is full if nothing is taken meanwhile, in the same unit, None if it is full now. Slots are free then
+    if no lease renews them.
     """
 
     entity_id: str
@@ -164,11 +173,27 @@ class Balance:
     available: int
     in_use: int | None = None
     resets_at: int | None = None
+    full_at: int | None = None
 
     @property
     def limit_name(self) -> str:
         """The name of the limit."""
         return self.limit.name
+
+    @property
+    def kind(self) -> str:
+        """The kind of the limit: ``rate``, ``slots`` or ``quota``."""
+        return self.limit.kind
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of the amounts, None if they have none. Amounts of money are in micro-units."""
+        return self.limit.unit
+
+    @property
+    def capacity(self) -> int:
+        """The capacity of the limit, of a quota its amount."""
+        return self.limit.capacity
 
     @property
     def used(self) -> int:
@@ -180,14 +205,35 @@ class Balance:
         """The used part of the capacity, in percent; above 100 in debt."""
         return utilization_pct(self.limit.capacity, self.available)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return all data of the balance, ready for JSON."""
+        schedule = self.limit.schedule
+        return {
+            "entity_id": self.entity_id,
+            "resource": self.resource,
+            "limit_name": self.limit_name,
+            "kind": self.kind,
+            "capacity": self.capacity,
+            "available": self.available,
+            "used": self.used,
+            "used_pct": round(self.used_pct, 2),
+            "unit": self.unit,
+            "enforce": self.limit.enforce,
+            "schedule": None if schedule is None else schedule.text,
+            "resets_at": self.resets_at,
+            "full_at": self.full_at,
+            "in_use": self.in_use,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class EntityCapacity:
-    """The capacity of one entity for a resource, and the tokens it has left."""
+    """The capacity of one entity for a resource, and the tokens it has left; ``unit`` is None if they have none."""
 
     entity_id: str
     capacity: int
     available: int
+    unit: str | None = None
 
     @property
     def utilization_pct(self) -> float:
@@ -197,7 +243,10 @@ class EntityCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """The capacity of all entities for a resource, and the tokens they have left."""
+    """The capacity of all entities for a resource, and the tokens they have left.
+
+    ``unit`` is None if they have none, or not all the same.
+    """
 
     resource: str
     limit_name: str
@@ -205,6 +254,7 @@ class ResourceCapacity:
     total_available: int
     utilization_pct: float
     entities: list[EntityCapacity]
+    unit: str | None = None
 
 
 class CapacityTotals:
@@ -227,7 +277,9 @@ class CapacityTotals:
         """Return the capacity of all entities so far, and the tokens they have left."""
         capacity, available = self._capacity, self._available
         used = utilization_pct(capacity, available)
-        return ResourceCapacity(self._resource, self._limit_name, capacity, available, used, self._entities)
+        units = {one.unit for one in self._entities}
+        unit = units.pop() if len(units) == 1 else None
+        return ResourceCapacity(self._resource, self._limit_name, capacity, available, used, self._entities, unit)
 
 
 def utilization_pct(capacity: int, available: int) -> float:

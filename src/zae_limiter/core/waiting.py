@@ -144,8 +144,8 @@ Demand = Mapping[str, int]
 def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> dict[str, LimitSupply]:
     """Return the supply of a bucket with these levels, at the time ``now``, which is ``now_s`` on the other clock.
 
-    Slots are left out: they are returned at any time, so nothing is known of a wait for them. So are soft limits, which
-    never reject.
+    Slots are left out: they are returned at any time, so nothing is known of a wait for them. Quotas are left out too,
+    because nothing is refilled before the end of the period, and soft limits, which reject nothing.
     """
     return {
         level.name: LimitSupply(
@@ -155,7 +155,7 @@ def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> 
             level.limit.capacity_milli,
         )
         for level in levels
-        if level.is_exact and level.limit.enforce
+        if level.is_exact and level.limit.enforce and not level.limit.is_quota
     }
 
 

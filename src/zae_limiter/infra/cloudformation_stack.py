@@ -1,4 +1,4 @@
-"""Create, update, wait for and delete a CloudFormation stack of any type. Blocking.
+"""Create, update, wait for and delete a CloudFormation stack of any type, and empty its buckets. Blocking.
 
 ``stack`` has the options of a limiter. A stack of another type has its own template and tags.
 """
@@ -273,6 +273,32 @@ def parameter_list(values: Mapping[str, str], kept: Collection[str] = ()) -> lis
         else {"ParameterKey": key, "ParameterValue": value}
         for key, value in sorted(values.items())
     ]
+
+
+def remove_bucket(client: Any, bucket: str) -> None:
+    """Delete a bucket with all its objects; a bucket that does not exist is ignored."""
+    try:
+        _delete_objects(client, bucket)
+        client.delete_bucket(Bucket=bucket)
+    except client.exceptions.NoSuchBucket:
+        return
+
+
+def empty_bucket(client: Any, bucket: str) -> None:
+    """Delete all objects of a bucket; a bucket that does not exist is ignored."""
+    try:
+        _delete_objects(client, bucket)
+    except client.exceptions.NoSuchBucket:
+        return
+
+
+def _delete_objects(client: Any, bucket: str) -> None:
+    """Delete all objects page by page, with all versions, because versioning may have been enabled."""
+    for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+        if found:
+            objects = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+            client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
 
 
 def new_token() -> str:

@@ -5,12 +5,12 @@ installation: no index is queried and no compiler runs. The Lambda runtime provi
 only other package that the function imports. The same installation always makes the same bytes.
 """
 
-from collections.abc import Iterator
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
-
-from zae_limiter.infra.archives import zip_of
 
 HANDLER = "zae_limiter_aggregator.handler.handler"
 
@@ -18,6 +18,10 @@ _LIMITER = "zae_limiter"
 _LIMITER_FILES = ("__init__.py", "py.typed", "tables/__init__.py", "tables/evaluate.py", "tables/paging.py")
 _LIMITER_FOLDERS = ("core", "schema", "tables/dynamodb")
 _AGGREGATOR = "zae_limiter_aggregator"
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_READABLE = 0o644 << 16
+_UNIX = 3
 
 
 def build_package() -> bytes:
@@ -46,3 +50,22 @@ def _walk(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[str, bytes
             yield from _walk(found, path / found.name)
         elif found.name.endswith(".py") or found.name == "py.typed":
             yield str(path / found.name), found.read_bytes()
+
+
+def zip_of(files: Mapping[str, bytes], *, compress: bool = True) -> bytes:
+    """Return an archive of files by name; the same files always make the same bytes."""
+    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name in sorted(files):
+            archive.writestr(_entry(name, kind), files[name])
+    return written.getvalue()
+
+
+def _entry(name: str, kind: int) -> zipfile.ZipInfo:
+    """Return an entry without the time and the machine of its creation."""
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.compress_type = kind
+    entry.external_attr = _READABLE
+    entry.create_system = _UNIX
+    return entry

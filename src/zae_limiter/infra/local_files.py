@@ -7,7 +7,7 @@ another process has now, is never mistaken for a server.
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -212,8 +212,13 @@ def _locked(descriptor: int, *, shared: bool = False) -> bool:
 
 def locked_within(descriptor: int, seconds: float) -> bool:
     """Take a lock, and wait this many seconds for it; False if another process holds it longer."""
+    return holds_within(seconds, lambda: _locked(descriptor))
+
+
+def holds_within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Wait until a condition holds, for this many seconds at most; False if it does not."""
     end = time.monotonic() + seconds
-    while not _locked(descriptor):
+    while not condition():
         if time.monotonic() > end:
             return False
         time.sleep(POLL_S)

@@ -6,12 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from zae_limiter.core.errors import LocalAwsError
-from zae_limiter.infra.local_files import POLL_S, LocalFiles, Server
+from zae_limiter.infra.local_files import LocalFiles, Server, holds_within
 
 _KILL_S = 10.0
 
@@ -71,21 +70,12 @@ def stop(files: LocalFiles, patience_s: float) -> None:
         return
     except PermissionError as error:
         raise LocalAwsError(f"process {pid} belongs to another user, which must stop it") from error
-    ended = _ends(files, patience_s)
+    ended = holds_within(patience_s, lambda: not files.lives())
     with suppress(ProcessLookupError, PermissionError):
         # Its Lambda functions are processes of the same group.
         os.killpg(group, signal.SIGKILL)
-    if not ended and not _ends(files, _KILL_S):
+    if not ended and not holds_within(_KILL_S, lambda: not files.lives()):
         raise LocalAwsError(f"process {pid} does not stop", files.tail())
-
-
-def _ends(files: LocalFiles, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while files.lives():
-        if time.monotonic() > end:
-            return False
-        time.sleep(POLL_S)
-    return True
 
 
 def _command(python: Path, port: int) -> list[str]:

@@ -16,32 +16,6 @@ LOG_RETENTION_DAYS = (
 )
 """The retention periods that CloudWatch Logs accepts, in days."""
 
-# The template parameters that have the value of one option.
-TEXTS = {
-    "SnapshotWindows": "snapshot_windows",
-    "AlarmSnsTopicArn": "alarm_sns_topic",
-    "AggregatorRoleArn": "aggregator_role_arn",
-}
-FLAGS = {
-    "EnableDeletionProtection": "enable_deletion_protection",
-    "EnableAggregator": "enable_aggregator",
-    "EnableTracing": "enable_tracing",
-    "EnableAlarms": "enable_alarms",
-    "EnableAuditArchival": "enable_audit_archival",
-    "CreateIam": "create_iam",
-    "CreateIamRoles": "create_iam_roles",
-}
-NUMBERS = {
-    "PitrRecoveryDays": "pitr_recovery_days",
-    "UsageIntervalSeconds": "usage_interval_seconds",
-    "UsageRetentionDays": "usage_retention_days",
-    "AuditRetentionDays": "audit_retention_days",
-    "LambdaTimeout": "lambda_timeout",
-    "LambdaMemory": "lambda_memory",
-    "LogRetentionDays": "log_retention_days",
-    "AuditArchiveGlacierDays": "audit_archive_glacier_days",
-}
-
 _MOST_DAYS = 3650
 _MOST_INTERVAL_S = 300
 """The longest batching window of an event source mapping, in seconds."""
@@ -122,6 +96,23 @@ class StackOptions:
         _check_iam(self)
 
 
+def _by_parameter(kind: type) -> dict[str, str]:
+    """Return the options of a type by the template parameters that have their values: their names in camel case."""
+    options = [name for name, its_kind in StackOptions.__annotations__.items() if its_kind is kind]
+    # The template has the threshold of the alarm in milliseconds, and not as a percentage.
+    return {option.title().replace("_", ""): option for option in options if option != "lambda_duration_threshold_pct"}
+
+
+# The template parameters that have the value of one option.
+TEXTS = {
+    "SnapshotWindows": "snapshot_windows",
+    "AlarmSnsTopicArn": "alarm_sns_topic",
+    "AggregatorRoleArn": "aggregator_role_arn",
+}
+FLAGS = _by_parameter(bool)
+NUMBERS = _by_parameter(int)
+
+
 def template_parameters(name: str, options: StackOptions) -> dict[str, str]:
     """Return the template parameters of a stack with this name.
 
@@ -159,9 +150,9 @@ def windows(text: str) -> tuple[str, ...]:
 
 
 def _check_flags(options: StackOptions) -> None:
-    for name, kind in StackOptions.__annotations__.items():
+    for name in FLAGS.values():
         value = getattr(options, name)
-        if kind is bool and type(value) is not bool:
+        if type(value) is not bool:
             raise ValidationError(name, value, "must be True or False")
 
 

@@ -9,7 +9,6 @@ from importlib import metadata
 from zae_limiter.core.errors import StackAlreadyExistsError, StackOperationError
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra import naming, tags
-from zae_limiter.infra.buckets import remove_bucket
 from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 from zae_limiter.infra.cloudformation_stack import (
     PATIENCE_S,
@@ -20,6 +19,7 @@ from zae_limiter.infra.cloudformation_stack import (
     ignore,
     new_token,
     parameter_list,
+    remove_bucket,
 )
 from zae_limiter.infra.given_options import GivenOptions, as_given, kept_parameters, own_tags, stored_options
 from zae_limiter.infra.options import StackOptions, template_parameters

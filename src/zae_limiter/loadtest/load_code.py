@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.infra.archives import zip_of
 from zae_limiter.infra.clients import Clients
 from zae_limiter.infra.function import LambdaFunction, UploadedPackage
+from zae_limiter.infra.lambda_package import zip_of
 from zae_limiter.loadtest.code_bucket import LOCUSTFILES_KEY, WHEELS_KEY, WORKER_KEY, CodeBucket
 from zae_limiter.loadtest.load_options import LoadOutputs, load_stack_name
 from zae_limiter.loadtest.package import LoadPackage, build_load_package, in_megabytes

@@ -8,13 +8,13 @@ from typing import Any
 
 from zae_limiter.core.errors import InfrastructureNotFoundError, StackOperationError
 from zae_limiter.infra import naming, tags
-from zae_limiter.infra.buckets import empty_bucket
 from zae_limiter.infra.clients import FAILURES, Clients, reason_of
 from zae_limiter.infra.cloudformation_stack import (
     PATIENCE_S,
     CloudFormationStack,
     StackListener,
     StackRequest,
+    empty_bucket,
     ignore,
     parameter_list,
 )

@@ -20,7 +20,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
 from zae_limiter.core.installation import PROJECT
-from zae_limiter.infra.archives import zip_of
+from zae_limiter.infra.lambda_package import zip_of
 from zae_limiter.loadtest.requirements import markers_of, required
 from zae_limiter.loadtest.wheels import (
     LAMBDA,

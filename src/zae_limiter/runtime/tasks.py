@@ -121,8 +121,7 @@ class Slot(Generic[T]):
         """Set the value and wake the waiter."""
         self.value = value
         self.filled = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        _wake(self._future)
 
     async def wait(self, within_s: float) -> None:
         """Wait until the value is set, but for at most this many seconds."""
@@ -137,8 +136,8 @@ class Slot(Generic[T]):
             timer.cancel()
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
+def _wake(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
         future.set_result(None)
 
 
@@ -406,7 +405,7 @@ class Detached(Generic[T]):
         """
         if self.done:
             # An interrupt may have come after the end was noted and before the waiter was woken.
-            self._wake()
+            _wake(self._waiter)
         elif self._pending is not None and not self._pending.done():
             return -1
         elif seen == self._steps:
@@ -431,11 +430,7 @@ class Detached(Generic[T]):
 
     def _end(self, result: T | None, failure: BaseException | None) -> None:
         self._result, self.failure, self.done = result, failure, True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        _wake(self._waiter)
 
 
 class _Watch:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from zae_limiter.core.bucket import LimitShare
 from zae_limiter.core.calendar import period_at
@@ -283,7 +284,7 @@ def states_of(shards: Sequence[Item], now_ms: int) -> list[BucketState]:
     layouts = [stored_layout_of(item) for item in shards]
     owner = owner_of(shards[0])
     states = []
-    for limit in _newest(layouts).limits:
+    for limit in newest_layout(layouts).limits:
         if limit.hold_seconds:
             states.append(_slot_state(owner, limit, _views_of(shards, layouts)))
             continue
@@ -310,24 +311,33 @@ def states_of(shards: Sequence[Item], now_ms: int) -> list[BucketState]:
     return states
 
 
-def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> tuple[int, int] | None:
-    """Return the capacity and the level of a limit in force, in millitokens, None if the bucket lacks it.
+class LimitCapacity(NamedTuple):
+    """The capacity and the level of a limit, in millitokens, and its unit, None if it has none."""
+
+    capacity_milli: int
+    level_milli: int
+    unit: str | None = None
+
+
+def capacity_of(shards: Sequence[Item], limit_name: str, now_ms: int) -> LimitCapacity | None:
+    """Return the capacity and the level of a limit in force, None if the bucket lacks it.
 
     Raises:
         CorruptItemError: A shard is not a bucket, or is damaged.
     """
     layouts = [stored_layout_of(item) for item in shards]
-    for limit in _newest(layouts).limits:
+    for limit in newest_layout(layouts).limits:
         if limit.name == limit_name and limit.hold_seconds:
             state = _slot_state(owner_of(shards[0]), limit, _views_of(shards, layouts))
             # Slots whose end has passed are free.
             ended = sum(milli for end_s, milli in state.cohorts if end_s * 1000 <= now_ms)
-            return limit.capacity_milli, state.tokens_milli + ended
+            return LimitCapacity(limit.capacity_milli, state.tokens_milli + ended, limit.unit)
         if limit.name == limit_name and limit.is_quota:
             quota = _quota_state(owner_of(shards[0]), limit, _views_of(shards, layouts), now_ms)
-            return limit.capacity_milli, quota.tokens_milli
+            return LimitCapacity(limit.capacity_milli, quota.tokens_milli, limit.unit)
         if limit.name == limit_name:
-            return limit.capacity_milli, available(_holdings(shards, layouts, limit), now_ms)
+            level_milli = available(_holdings(shards, layouts, limit), now_ms)
+            return LimitCapacity(limit.capacity_milli, level_milli, limit.unit)
     return None
 
 
@@ -390,7 +400,7 @@ def _quota_state(owner: keys.BucketKey, limit: Limit, views: Sequence[BucketView
     )
 
 
-def _newest(layouts: Sequence[StoredLayout]) -> StoredLayout:
+def newest_layout(layouts: Sequence[StoredLayout]) -> StoredLayout:
     """Return the layout with the limits in force. Shards that were not rebased yet have older limits."""
     return max(layouts, key=lambda layout: (layout.stamp, layout.start_ms))
 

@@ -4,7 +4,7 @@ A client knows many buckets, and most of them have the same limits. So equal lay
 with its attribute names, limits and readers. A bucket stores only its own numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.tracked import is_tracked
 from zae_limiter.core.view import LimitLayout
 from zae_limiter.schema import attributes, fields, keys
-from zae_limiter.schema.limit_options import NO_OPTIONS, LimitOptions, options_of
+from zae_limiter.schema.limit_options import NO_OPTIONS, StoredOptions, options_of
 
 _SHARED = 1024
 """The number of layouts that are cached; a bucket with another layout gets its own object."""
@@ -33,7 +33,8 @@ CohortName = tuple[int, int, str]
 class ItemLayout(LimitLayout):
     """A layout, its attribute names, and a reader of balances, totals and write counter.
 
-    ``slot_names`` are the limits of concurrent use, with their positions.
+    ``slot_names`` are the limits of concurrent use, with their positions. ``names_of_full_take`` are the attributes
+    that a take from all limits writes.
     """
 
     balance_names: tuple[str, ...]
@@ -42,6 +43,11 @@ class ItemLayout(LimitLayout):
     parent_id: str | None
     cascade: bool
     slot_names: tuple[tuple[str, int], ...]
+    names_of_full_take: tuple[str, ...]
+
+    def names_of_take(self, positions: Sequence[int]) -> tuple[str, ...]:
+        """Return the names of the attributes that a take from these limits writes."""
+        return _names_of_take(self.balance_names, self.total_names, positions)
 
 
 class _Described(NamedTuple):
@@ -57,7 +63,7 @@ class _Described(NamedTuple):
     highest: int | None = None
     hold: int = 0
     schedule: str | None = None
-    options: LimitOptions = NO_OPTIONS
+    options: StoredOptions = NO_OPTIONS
 
     def limit(self, name: str) -> Limit:
         """Return the limit.
@@ -253,7 +259,15 @@ def _layout(shape: _Shape, described: tuple[_Described, ...], identity: _Identit
         parent_id=identity.parent_id,
         cascade=identity.cascade,
         slot_names=tuple([(limit.name, at) for at, limit in enumerate(limits) if limit.hold_seconds]),
+        names_of_full_take=_names_of_take(balance_names, total_names, range(len(limits))),
     )
+
+
+def _names_of_take(
+    balance_names: Sequence[str], total_names: Sequence[str], positions: Sequence[int]
+) -> tuple[str, ...]:
+    names = [name for at in positions for name in (balance_names[at], total_names[at])]
+    return (attributes.WRITE_COUNTER, attributes.NONCE, attributes.TTL, *names)
 
 
 def _reader(names: tuple[str, ...]) -> Callable[[Item], tuple[int, ...]]:

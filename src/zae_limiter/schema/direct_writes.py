@@ -1,6 +1,6 @@
 """Describe the usual writes of an acquire on an embedded table, which applies them without reading their conditions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from zae_limiter.core.acquire import MixedTake, Take
@@ -36,13 +36,15 @@ class BucketTake(DirectUpdate):
         """Make the changes and conditions; Python calls this for an attribute that was never assigned."""
         return getattr(bucket_writes.take(self._view, self._taking, self._nonce), name)
 
-    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
-        """Return whether all attributes that the take writes are covered; False if it removes one."""
+    def written_names(self) -> tuple[str, ...] | None:
+        """Return the names of all attributes that the take writes, None if it removes one."""
         taking, shared = self._taking, self._view.layout.shared
-        names = [_WRITE_COUNTER, _NONCE, _TTL]
-        for bound in taking.bounds:
-            names += (shared.balance_names[bound[0]], shared.total_names[bound[0]])
-        return taking.expires_s is not None and covers(names)
+        if taking.expires_s is None:
+            return None
+        bounds = taking.bounds
+        if len(bounds) == len(shared.balance_names):
+            return shared.names_of_full_take
+        return shared.names_of_take([bound[0] for bound in bounds])
 
     def applied_to(self, item: Item) -> dict[str, Any] | None:
         """Return the item after the take; None if it may be refused, or is not the usual case."""
@@ -84,17 +86,18 @@ class BucketMixedTake(BucketTake):
 
     _taking: MixedTake
 
-    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
-        """Return whether all attributes that the take writes are covered; False if it removes one."""
-        layout, slots = self._view.layout, self._taking.slots
+    def written_names(self) -> tuple[str, ...] | None:
+        """Return the names of all attributes that the take writes, None if it removes one."""
+        names, layout, slots = super().written_names(), self._view.layout, self._taking.slots
+        if names is None or any(one.expired for one in slots):
+            return None
         shares = layout.shared.shares
-        names = [
-            name for one in slots for name in (layout.balance_names[one.position], layout.total_names[one.position])
-        ]
-        names += [attributes.cohort_attribute(shares[one.position].name, one.end_s) for one in slots]
-        for one in self._taking.tracked:
-            names += (layout.balance_names[one.part.position], layout.total_names[one.part.position])
-        return not any(one.expired for one in slots) and covers(names) and super().is_covered_by(covers)
+        for one in slots:
+            cohort_name = attributes.cohort_attribute(shares[one.position].name, one.end_s)
+            names += (layout.balance_names[one.position], layout.total_names[one.position], cohort_name)
+        for tracked in self._taking.tracked:
+            names += (layout.balance_names[tracked.part.position], layout.total_names[tracked.part.position])
+        return names
 
     def applied_to(self, item: Item) -> dict[str, Any] | None:
         """Return the item after the take; None if it may be refused, or is not the usual case."""
@@ -116,7 +119,7 @@ class BucketMixedTake(BucketTake):
             found, total, joined = new.get(balance_name), new.get(total_name), new.get(cohort_name, 0)
             if one.expired or type(found) is not int or type(total) is not int or type(joined) is not int:
                 return False
-            if found < one.low:
+            if one.low is not None and found < one.low:
                 return False
             new[balance_name] = found + one.change
             new[total_name] = total + one.taken
@@ -155,11 +158,11 @@ class SlotReturn(DirectUpdate):
         settling = Settling([], held=False, birth=self._view.layout.birth, releases=(self._release,))
         return getattr(bucket_writes.settle(self._view, settling, self._nonce), name)
 
-    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
-        """Return whether all attributes that it writes are covered."""
+    def written_names(self) -> tuple[str, ...] | None:
+        """Return the names of all attributes that it writes."""
         name, end_s, _ = self._release
-        cohort = attributes.cohort_attribute(name, end_s)
-        return covers((_WRITE_COUNTER, _NONCE, attributes.bucket_attribute(name, attributes.TOKENS), cohort))
+        cohort_name = attributes.cohort_attribute(name, end_s)
+        return _WRITE_COUNTER, _NONCE, attributes.bucket_attribute(name, attributes.TOKENS), cohort_name
 
     def applied_to(self, item: Item) -> dict[str, Any] | None:
         """Return the item after the write; None if it may be refused."""

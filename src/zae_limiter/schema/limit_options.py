@@ -9,7 +9,7 @@ from zae_limiter.core.outcome import Item
 from zae_limiter.schema import attributes, fields
 
 
-class LimitOptions(NamedTuple):
+class StoredOptions(NamedTuple):
     """What any kind of limit may have. ``warn_at`` is as stored: thousandths, separated by spaces."""
 
     unit: str | None
@@ -30,7 +30,7 @@ class LimitOptions(NamedTuple):
         return tuple([int(part) / 1000 for part in parts])
 
 
-NO_OPTIONS = LimitOptions(None, False, None)
+NO_OPTIONS = StoredOptions(None, False, None)
 
 
 def stored_options(limit: Limit) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def limit_fields(limit: Limit) -> list[str]:
     return [*own, attributes.TOTAL_CONSUMED, attributes.DORMANT, *stored_options(limit)]
 
 
-def options_of(item: Item, name_of: Callable[[str], str]) -> LimitOptions:
+def options_of(item: Item, name_of: Callable[[str], str]) -> StoredOptions:
     """Return the options of a limit; ``name_of`` returns the attribute of a field.
 
     Raises:
@@ -66,4 +66,4 @@ def options_of(item: Item, name_of: Callable[[str], str]) -> LimitOptions:
     """
     unit = fields.optional_text(item, name_of(attributes.UNIT))
     soft = fields.flag(item, name_of(attributes.SOFT))
-    return LimitOptions(unit, soft, fields.optional_text(item, name_of(attributes.WARN_AT)))
+    return StoredOptions(unit, soft, fields.optional_text(item, name_of(attributes.WARN_AT)))

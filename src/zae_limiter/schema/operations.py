@@ -6,7 +6,7 @@ them to items.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
@@ -252,8 +252,11 @@ class DirectUpdate(Update):
         """Return the item after the update; None if it may be refused, or is not the usual case."""
 
     @abstractmethod
-    def is_covered_by(self, covers: Callable[[Iterable[str]], bool]) -> bool:
-        """Return whether all attributes that it writes are covered; False if it removes one."""
+    def written_names(self) -> tuple[str, ...] | None:
+        """Return the names of all attributes that it writes, None if it removes one.
+
+        Usual writes of equal layouts return the same object.
+        """
 
 
 @dataclass(slots=True)

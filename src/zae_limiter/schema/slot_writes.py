@@ -44,7 +44,8 @@ def take(
         add[balance_name] = slots.change
         add[layout.total_names[slots.position]] = slots.taken
         add[attributes.cohort_attribute(name, slots.end_s)] = slots.taken
-        ranges.append((balance_name, slots.low, None))
+        if slots.low is not None:
+            ranges.append((balance_name, slots.low, None))
         remove_cohorts(name, slots.expired, removed, when)
     if taking.expires_s is None:
         removed.append(attributes.TTL)

@@ -79,5 +79,11 @@ class BlockingTable(Protocol):
     def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
         """Copy the write-ahead log into the file."""
 
+    def wants_snapshots(self) -> bool:
+        """Return whether ``keep_snapshots`` would make quick writes cheaper."""
+
+    def keep_snapshots(self) -> None:
+        """Make writes cheaper until there are few of them; this waits, so it needs a thread."""
+
     def close(self) -> None:
         """Release everything; no other call may follow."""

@@ -325,6 +325,13 @@ class MemoryTable:
     def checkpoint(self, monotonic_s: Callable[[], float]) -> None:
         """Do nothing."""
 
+    def wants_snapshots(self) -> bool:
+        """Return False: there are no snapshots."""
+        return False
+
+    def keep_snapshots(self) -> None:
+        """Do nothing: there are no snapshots."""
+
     def close(self) -> None:
         """Remove every item; later calls raise RepositoryClosedError."""
         lock = self._lock

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.visualization.axis import Axis, Tick, axis_of
-from zae_limiter.visualization.wording import short_number
+from zae_limiter.visualization.wording import short_amount
 
 _STEPS = 5
 _HEIGHT = 1000
@@ -33,12 +33,17 @@ class Bars(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnChart:
-    """Columns from left to right. ``limits`` are the limit of each column, None if there is none to draw."""
+    """Columns from left to right. ``limits`` are the limit of each column, None if there is none to draw.
+
+    A limit that is soft is drawn differently, and so is what exceeds it. ``unit`` is that of all amounts.
+    """
 
     labels: Sequence[ColumnLabel]
     parts: Sequence[Bars]
     ticks: Sequence[Tick]
-    limits: Sequence[int] | None = None
+    limits: Sequence[int | None] | None = None
+    is_soft: bool = False
+    unit: str | None = None
 
 
 def draw_columns(chart: ColumnChart) -> list[str]:
@@ -47,7 +52,7 @@ def draw_columns(chart: ColumnChart) -> list[str]:
     return [
         '<output class="readout" aria-live="polite">Point at a bar, or tap it, to read it.</output>',
         f'<div class="plot" style="max-width:{len(chart.labels) * _WIDEST_BAR_PX + 60}px">',
-        _amounts(axis),
+        _amounts(axis, chart.unit),
         f'<div class="area">{_bars(chart, axis)}{_limit_label(chart, axis)}</div>',
         _times(chart),
         "</div>",
@@ -59,11 +64,12 @@ def _axis_of(chart: ColumnChart) -> Axis:
     by_column = list(zip(*(part.amounts for part in chart.parts), strict=True))
     lowest = min(sum(amount for amount in amounts if amount < 0) for amounts in by_column)
     highest = max(sum(amount for amount in amounts if amount > 0) for amounts in by_column)
-    return axis_of(lowest, max([highest, *(chart.limits or ())]), _STEPS)
+    drawn = [limit for limit in chart.limits or () if limit is not None]
+    return axis_of(lowest, max([highest, *drawn]), _STEPS)
 
 
-def _amounts(axis: Axis) -> str:
-    labels = [(short_number(tick), 100 - 100 * axis.share(tick)) for tick in axis.ticks]
+def _amounts(axis: Axis, unit: str | None) -> str:
+    labels = [(short_amount(tick, unit), 100 - 100 * axis.share(tick)) for tick in axis.ticks]
     widest = max((label for label, _ in labels), key=len)
     placed = "".join(f'<span style="top:{top:g}%">{label}</span>' for label, top in labels)
     return f'<div class="amounts" aria-hidden="true"><i>{widest}</i>{placed}</div>'
@@ -80,20 +86,29 @@ def _bars(chart: ColumnChart, axis: Axis) -> str:
 
 
 def _limit_line(chart: ColumnChart, axis: Axis) -> list[str]:
-    """Return the line of the limit, with a step where columns differ in length."""
+    """Return the line of the limit: a step where columns differ in length, a gap where they have no limit."""
     if chart.limits is None:
         return []
-    steps = " ".join(f"V{_top(axis, limit):g} H{(place + 1) * _COLUMN}" for place, limit in enumerate(chart.limits))
-    path = f"M0 {_top(axis, chart.limits[0]):g} {steps}"
-    return [f'<path class="limit" d="{path}" vector-effect="non-scaling-stroke"/>']
+    steps, before = [], None
+    for place, limit in enumerate(chart.limits):
+        if limit is not None:
+            move = f"M{place * _COLUMN} {_top(axis, limit):g} " if before is None else ""
+            steps.append(f"{move}V{_top(axis, limit):g} H{(place + 1) * _COLUMN}")
+        before = limit
+    return [f'<path class="{_limit_class(chart)}" d="{" ".join(steps)}" vector-effect="non-scaling-stroke"/>']
+
+
+def _limit_class(chart: ColumnChart) -> str:
+    return "limit soft" if chart.is_soft else "limit"
 
 
 def _limit_label(chart: ColumnChart, axis: Axis) -> str:
     if chart.limits is None:
         return ""
-    last = chart.limits[-1]
+    last = [limit for limit in chart.limits if limit is not None][-1]
     top = 100 - 100 * axis.share(last)
-    return f'<span class="limit" style="top:{top:.4g}%" aria-hidden="true">limit {short_number(last)}</span>'
+    named = f"{'soft limit' if chart.is_soft else 'limit'} {short_amount(last, chart.unit)}"
+    return f'<span class="{_limit_class(chart)}" style="top:{top:.4g}%" aria-hidden="true">{named}</span>'
 
 
 def _line(axis: Axis, tick: int, width: int) -> str:
@@ -120,10 +135,22 @@ def _column(chart: ColumnChart, place: int, axis: Axis) -> str:
         top, bottom = _top(axis, high), _top(axis, low)
         size = f'x="{left + gap}" y="{top:g}" width="{_COLUMN - 2 * gap}" height="{bottom - top:g}"'
         bars.append(f'<rect class="c{part.colour}" {size} data-amount="{amount}"/>')
+    bars += _beyond(chart, place, above, axis)
     label = chart.labels[place]
     hit = f'<rect class="hit" x="{left}" y="0" width="{_COLUMN}" height="{_HEIGHT}"/>'
     title = f"<title>{escape(label.value)}</title>"
     return f'<g class="col" data-window="{label.start}">{title}{hit}{"".join(bars)}</g>'
+
+
+def _beyond(chart: ColumnChart, place: int, used: int, axis: Axis) -> list[str]:
+    """Return the part of a column that exceeds a soft limit, to be drawn over its bars."""
+    limit = chart.limits[place] if chart.limits is not None and chart.is_soft else None
+    if limit is None or used <= limit:
+        return []
+    gap = 0 if len(chart.labels) > _APART else 1
+    top, bottom = _top(axis, used), _top(axis, limit)
+    size = f'x="{place * _COLUMN + gap}" y="{top:g}" width="{_COLUMN - 2 * gap}" height="{bottom - top:g}"'
+    return [f'<rect class="beyond" {size}/>']
 
 
 def _times(chart: ColumnChart) -> str:

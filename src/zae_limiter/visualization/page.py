@@ -4,20 +4,36 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.limit import Limit
+from zae_limiter.core.money import MICRO, is_currency
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.visualization.chart import COLOURS, chart_of
 from zae_limiter.visualization.document import Document, facts_list, table_card
-from zae_limiter.visualization.series import LimitsInForce, Series, SeriesBounds, series_of, whose
+from zae_limiter.visualization.series import (
+    LimitsInForce,
+    Series,
+    SeriesBounds,
+    UnitsByName,
+    limits_of,
+    series_of,
+    units_of,
+    whose,
+    window_limit,
+)
 from zae_limiter.visualization.summary import Sums, sums_of
 from zae_limiter.visualization.table import NOTHING, Rows, rows_of
 from zae_limiter.visualization.wording import (
     UNITS,
     counted,
     in_window,
+    limit_kind,
     noun_of,
+    number_of,
     per_period,
     percent,
-    short_number,
+    period_begin,
+    rounded,
+    short_amount,
     span_of,
     whole_number,
 )
@@ -58,9 +74,10 @@ class HtmlFormatter:
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the page."""
-        sums = map(_in_all, sums_of(snapshots)) if self.summed else ()
-        charts = map(_card, series_of(snapshots, _BOUNDS, self.limits))
-        shown = [*sums, *charts, _numbers(snapshots)] if snapshots else [_NOTHING]
+        units = units_of(self.limits)
+        sums = map(_in_all, sums_of(snapshots, units)) if self.summed else ()
+        charts = map(_card, series_of(snapshots, _BOUNDS, self.limits, units))
+        shown = [*sums, *charts, _numbers(snapshots, units)] if snapshots else [_NOTHING]
         return Document(self.title, GENERATOR, _NOTE, self.filters, self.made_at).page(shown)
 
 
@@ -74,7 +91,8 @@ def _in_all(sums: Sums) -> str:
     titles = ["total", "mean of a snapshot", *sums.titles[3:]]
     head = "<th>limit</th>" + "".join(f'<th class="number">{title}</th>' for title in titles)
     rows = [
-        f"<td><span>{_in_words(limit)}</span></td>" + "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        f"<td><span>{_in_words(limit, sums.units)}</span></td>"
+        + "".join(f'<td class="number">{cell}</td>' for cell in cells)
         for limit, *cells in sums.rows
     ]
     return table_card("Totals", about, head, rows)
@@ -83,11 +101,11 @@ def _in_all(sums: Sums) -> str:
 def _card(series: Series) -> str:
     unit = UNITS[series.window_type]
     summed = "" if series.counted_in == series.window_type else f", summed from {series.counted_in} windows"
-    facts = {"Total": _fact(series.total), **_busiest(series, unit), **_limit_facts(series, unit)}
+    facts = {"Total": _fact(series.total, series.unit), **_busiest(series, unit), **_limit_facts(series, unit)}
     return "\n".join(
         [
             '<section class="card">\n<div class="top">',
-            f"<div><h2>{escape(_capitalized(series.noun))} per {unit}</h2>",
+            f"<div><h2>{escape(_capitalized(series.noun))} per {unit}{_in_currency(series)}</h2>",
             f'<p class="sub">{escape(series.whose)} · limit {escape(series.limit)}',
             f"<br>{span_of(series.windows)} UTC{summed}</p></div>",
             f"{facts_list(facts)}\n</div>",
@@ -101,10 +119,10 @@ def _busiest(series: Series, unit: str) -> dict[str, str]:
     """Return the highest amount and the mean; nothing for one window, whose amount is the total."""
     if len(series.windows) == 1:
         return {}
-    most = f"{_fact(max(series.amounts))} <small>{in_window(series.windows[series.peak])}</small>"
+    most = f"{_fact(max(series.amounts), series.unit)} <small>{in_window(series.windows[series.peak])}</small>"
     return {
         f"Most in {'an' if unit == 'hour' else 'a'} {unit}": most,
-        f"Mean of {counted(len(series.windows), unit)}": _fact(round(series.total / len(series.windows))),
+        f"Mean of {counted(len(series.windows), unit)}": _fact(round(series.total / len(series.windows)), series.unit),
     }
 
 
@@ -119,16 +137,31 @@ def _limit_facts(series: Series, unit: str) -> dict[str, str]:
         return _slot_facts(series)
     if not known:
         return {"Limit": "unknown <small>usage does not record it</small>"}
-    if series.window_limits is None:
+    limit = series.only_limit
+    if limit is None:
         return {}
-    limit, peak = known[0], series.peak
-    allowed = series.window_limits[peak]
-    per = per_period(limit) if allowed == limit.refill_amount else f"per {unit}, from {per_period(limit)}"
-    stated = {"Limit": f"{_fact(allowed)} <small>{per}</small>"}
-    if len(series.windows) == 1:
+    kind = limit_kind(limit)
+    stated = {_capitalized(kind): _limit_in_words(series, limit, unit)}
+    shares = series.window_shares
+    peak = None if shares is None else shares[series.peak]
+    if shares is None or peak is None or len(series.windows) == 1:
         return stated
-    share = percent(series.amounts[peak], allowed)
-    return {**stated, "Of the limit": f"{share} <small>in the busiest {unit}</small>"}
+    share = f"{percent(series.amounts[series.peak], peak)} <small>in the busiest {unit}</small>"
+    beyond = [max(0, amount - of) for amount, of in zip(series.amounts, shares, strict=True) if of is not None]
+    if limit.enforce or not any(beyond):
+        return {**stated, f"Of the {kind}": share}
+    where = f"in {counted(sum(map(bool, beyond)), unit)}"
+    return {**stated, f"Of the {kind}": share, "Beyond it": f"{_fact(sum(beyond), series.unit)} <small>{where}</small>"}
+
+
+def _limit_in_words(series: Series, limit: Limit, unit: str) -> str:
+    """Return the amount of a limit, and its period below; for a rate, what it allows in the busiest window."""
+    if limit.schedule is not None:
+        per = f"per {limit.schedule.every}{period_begin(limit.schedule)}"
+        return f"{_fact(limit.capacity, series.unit)} <small>{per}</small>"
+    allowed = window_limit(limit, series.windows[series.peak]) or limit.capacity
+    per = per_period(limit) if allowed == limit.refill_amount else f"per {unit}, from {per_period(limit)}"
+    return f"{_fact(allowed, series.unit)} <small>{per}</small>"
 
 
 def _slot_facts(series: Series) -> dict[str, str]:
@@ -141,25 +174,36 @@ def _slot_facts(series: Series) -> dict[str, str]:
     return {**highest, "Limit": f"{_fact(limit.capacity)} <small>at a time</small>"}
 
 
+def _in_currency(series: Series) -> str:
+    """Return the currency of a chart for its title, "" if it does not show money."""
+    return f" in {series.unit}" if is_currency(series.unit) else ""
+
+
 def _capitalized(noun: str) -> str:
     return noun[:1].upper() + noun[1:]
 
 
-def _in_words(limit_name: str) -> str:
-    """Return what a limit counts, with its name beside it."""
+def _in_words(limit_name: str, units: UnitsByName) -> str:
+    """Return what a limit counts, with its name or its unit beside it."""
     noun = noun_of(limit_name)
+    if limit_name in units:
+        return f"{escape(limit_name)} <small>{escape(units[limit_name])}</small>"
     return escape(limit_name) if noun == limit_name else f"{escape(noun)} <small>{escape(limit_name)}</small>"
 
 
-def _fact(amount: int) -> str:
-    """Format an amount in full, or shortened with the full amount as a tooltip if it is large."""
-    if abs(amount) < _READABLE:
-        return whole_number(amount)
-    return f'<span title="{whole_number(amount)}">{short_number(amount)}</span>'
+def _fact(amount: int, unit: str | None = None) -> str:
+    """Format an amount, with the full amount as a tooltip if it is shortened or rounded."""
+    is_money = is_currency(unit)
+    if abs(amount) >= _READABLE * (MICRO if is_money else 1):
+        short = short_amount(amount, unit)
+    else:
+        short = number_of(rounded(amount, unit), unit)
+    shown, full = f"{short} {unit}" if is_money else short, number_of(amount, unit)
+    return shown if short == full else f'<span title="{full}">{shown}</span>'
 
 
-def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
-    rows = rows_of(snapshots[-_MOST_ROWS:])
+def _numbers(snapshots: Sequence[UsageSnapshot], units: UnitsByName) -> str:
+    rows = rows_of(snapshots[-_MOST_ROWS:], units)
     shown = _telling_names(rows)
 
     def written(tag: str, cells: Sequence[str]) -> str:
@@ -167,8 +211,8 @@ def _numbers(snapshots: Sequence[UsageSnapshot]) -> str:
         numbers = "".join(f'<{tag} class="number">{cell}</{tag}>' for cell in cells[rows.named :])
         return named + numbers
 
-    limits = map(_in_words, rows.titles[rows.named : rows.counted])
-    titles = [*rows.titles[: rows.named], *limits, *map(escape, rows.titles[rows.counted : -1]), "writes"]
+    words = [_in_words(name, units) for name in limits_of(snapshots[-_MOST_ROWS:])]
+    titles = [*rows.titles[: rows.named], *words, *map(escape, rows.titles[rows.counted : -1]), "writes"]
     count = counted(len(snapshots), "row")
     if len(snapshots) > _MOST_ROWS:
         count = f"the last {whole_number(_MOST_ROWS)} of {count} (CSV output has all)"

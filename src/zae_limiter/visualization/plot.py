@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from zae_limiter.core.errors import ValidationError
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.money import is_currency
 from zae_limiter.core.usage import UsageSnapshot
 from zae_limiter.installation import missing_extra
 from zae_limiter.visualization.axis import Axis, Tick, axis_of, ticks_of
-from zae_limiter.visualization.series import Series, SeriesBounds, series_of
+from zae_limiter.visualization.series import Series, SeriesBounds, UnitsByName, series_of
 from zae_limiter.visualization.table import NOTHING
-from zae_limiter.visualization.wording import UNITS, counted, in_window, short_number, span_of, whole_number
+from zae_limiter.visualization.wording import UNITS, counted, in_window, short_amount, span_of, whole_number, with_unit
 
 NARROWEST = 40
 """The minimum width of a chart in columns."""
@@ -31,7 +32,8 @@ class PlotFormatter:
     """A chart for each limit, drawn with ``asciichartpy``, which the extra ``plot`` installs.
 
     ``width`` is the width of the terminal in characters, ``height`` the approximate height of a
-    chart in lines.
+    chart in lines. Snapshots do not contain units: pass them as ``units``, such as
+    ``{"spend": "USD"}``, to show money as money.
 
     Raises:
         ValidationError: The width or height is too small.
@@ -39,6 +41,7 @@ class PlotFormatter:
 
     width: int = 80
     height: int = 10
+    units: UnitsByName = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Reject a chart without enough room."""
@@ -56,12 +59,12 @@ class PlotFormatter:
         draw = _drawing()
         if not snapshots:
             return NOTHING
-        return "\n\n".join(self._chart(series, draw) for series in series_of(snapshots, _BOUNDS))
+        return "\n\n".join(self._chart(series, draw) for series in series_of(snapshots, _BOUNDS, units=self.units))
 
     def _chart(self, series: Series, draw: Any) -> str:
         amounts = series.amounts
         axis = axis_of(min(amounts), max(amounts), self.height)
-        labels = _Labels(axis)
+        labels = _Labels(axis, series.unit)
         room = self.width - labels.width - _OFFSET
         columns = _Columns.fitting(len(amounts), room)
         # Amounts in steps of the axis, so that every line of the chart is one step.
@@ -110,25 +113,31 @@ class _Columns:
 class _Labels:
     """Format the amounts beside the axis with equal widths; the chart library calls ``format``."""
 
-    def __init__(self, axis: Axis) -> None:
+    def __init__(self, axis: Axis, unit: str | None) -> None:
         self._axis = axis
-        self.width = max(_OFFSET, *(len(short_number(tick)) for tick in axis.ticks))
+        self._unit = unit
+        self.width = max(_OFFSET, *(len(short_amount(tick, unit)) for tick in axis.ticks))
 
     def format(self, steps: float) -> str:
         """Return the label of a line."""
-        return short_number(round(steps) * self._axis.step).rjust(self.width)
+        return short_amount(round(steps) * self._axis.step, self._unit).rjust(self.width)
 
 
 def _heading(series: Series) -> list[str]:
     unit = UNITS[series.window_type]
     name = "" if series.noun == series.limit else f" ({series.limit})"
-    most = f"{whole_number(max(series.amounts))} {in_window(series.windows[series.peak])}"
+    most = f"{_amount(max(series.amounts), series)} {in_window(series.windows[series.peak])}"
     highest = "" if series.highest_in_use is None else f", highest in use {whole_number(series.highest_in_use)}"
     return [
         f"{series.noun} per {unit}{name}: {series.whose}",
         f"{span_of(series.windows)} UTC",
-        f"total {whole_number(series.total)}, most {most}{highest}",
+        f"total {_amount(series.total, series)}, most {most}{highest}",
     ]
+
+
+def _amount(amount: int, series: Series) -> str:
+    """Format an amount: money with its currency, others without a unit, as the title has it."""
+    return with_unit(amount, series.unit) if is_currency(series.unit) else whole_number(amount)
 
 
 def _time_axis(ticks: Sequence[Tick], columns: _Columns, room: int) -> list[str]:

@@ -4,12 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from zae_limiter.core.calendar import CalendarSchedule, period_at
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.money import is_currency
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, Window, window_at
-from zae_limiter.visualization.window_limit import window_limit
-from zae_limiter.visualization.wording import counted, noun_of
+from zae_limiter.visualization.wording import amount_of, counted, limit_kind, noun_of, percent
 
 _HOUR_MS = 3_600_000
 _SHORTEST_MS = {"hourly": _HOUR_MS, "daily": 24 * _HOUR_MS, "monthly": 28 * 24 * _HOUR_MS}
@@ -17,6 +18,9 @@ _SHORTEST_MS = {"hourly": _HOUR_MS, "daily": 24 * _HOUR_MS, "monthly": 28 * 24 *
 
 LimitsInForce = Mapping[tuple[str, str], Sequence[Limit]]
 """The limits by entity id and resource; those that are missing are unknown."""
+
+UnitsByName = Mapping[str, str]
+"""The unit of each limit by its name, such as ``USD`` for ``spend``; limits without a unit are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Series:
 
     ``counted_in`` is the window type of the snapshots; ``windows`` may be longer. ``parts`` are
     sorted by size, largest first. If there are many, the last part is the sum of all others.
+    ``unit`` is the unit of the amounts, None if there is none.
     """
 
     limit: str
@@ -51,6 +56,7 @@ class Series:
     counted_in: str
     windows: tuple[Window, ...]
     parts: tuple[SeriesPart, ...]
+    unit: str | None = None
 
     @property
     def window_type(self) -> str:
@@ -59,15 +65,49 @@ class Series:
 
     @property
     def noun(self) -> str:
-        """What the limit counts: ``requests``."""
-        return noun_of(self.limit)
+        """What the limit counts: ``requests``; its unit if that is no currency."""
+        return noun_of(self.limit) if self.unit is None or is_currency(self.unit) else self.unit
 
     @property
-    def window_limits(self) -> list[int] | None:
-        """What the limit allows in each window; None if it is unknown or of slots, or if there are several parts."""
-        limit = self.parts[0].limit if len(self.parts) == 1 else None
-        allowed = [] if limit is None else [window_limit(limit, window) for window in self.windows]
-        return [amount for amount in allowed if amount is not None] or None
+    def only_limit(self) -> Limit | None:
+        """The limit of the only part; None if it is unknown, or if there are several parts."""
+        return self.parts[0].limit if len(self.parts) == 1 else None
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether the limit only counts, so that usage beyond it is not rejected."""
+        limit = self.only_limit
+        return limit is not None and not limit.enforce
+
+    @property
+    def window_limits(self) -> list[int | None] | None:
+        """What the limit allows in each window, None where no number is true.
+
+        None altogether if it is unknown or of slots, if there are several parts, or if no window has a number.
+        """
+        return self._in_windows(window_limit)
+
+    @property
+    def window_shares(self) -> list[int | None] | None:
+        """What the usage of each window is a percentage of; None as for ``window_limits``."""
+        return self._in_windows(window_share_of)
+
+    def comparison(self, place: int) -> str:
+        """Compare the usage of a window with the limit: ``73 % of the limit``; "" if there is nothing to compare with.
+
+        What exceeds a soft limit is named too.
+        """
+        limit, amount = self.only_limit, sum(part.amounts[place] for part in self.parts)
+        of = None if limit is None else window_share_of(limit, self.windows[place])
+        if of is None or limit is None:
+            return ""
+        beyond = amount_of(amount - of, self.noun, self.unit) if self.is_soft and amount > of else None
+        return f"{percent(amount, of)} of the {limit_kind(limit)}{f', {beyond} beyond it' if beyond else ''}"
+
+    def _in_windows(self, amount_in: Callable[[Limit, Window], int | None]) -> list[int | None] | None:
+        limit = self.only_limit
+        amounts = [] if limit is None else [amount_in(limit, window) for window in self.windows]
+        return amounts if any(amount is not None for amount in amounts) else None
 
     @property
     def highest_in_use(self) -> int | None:
@@ -100,7 +140,10 @@ class SeriesBounds:
 
 
 def series_of(
-    snapshots: Iterable[UsageSnapshot], bounds: SeriesBounds, limits: LimitsInForce | None = None
+    snapshots: Iterable[UsageSnapshot],
+    bounds: SeriesBounds,
+    limits: LimitsInForce | None = None,
+    units: UnitsByName | None = None,
 ) -> list[Series]:
     """Return the series of every window type and limit. Types are never added up: each counts all usage."""
     by_kind: dict[str, list[UsageSnapshot]] = defaultdict(list)
@@ -115,8 +158,54 @@ def series_of(
             known = _limits_by_label(by_kind[kind], limit, name, limits or {})
             found_parts = _parts(used, windows, known)
             parts = _largest(_with_slots(found_parts, by_kind[kind], limit, name), bounds.parts)
-            found.append(Series(limit, whose(by_kind[kind]), kind, windows, parts))
+            found.append(Series(limit, whose(by_kind[kind]), kind, windows, parts, (units or {}).get(limit)))
     return found
+
+
+def window_limit(limit: Limit, window: Window) -> int | None:
+    """Return how many tokens a limit allows in a window, beyond the burst with which it may begin.
+
+    None for a limit of concurrent use: any number of takes may follow each other. None for a quota
+    whose next period begins within the window: the window has parts of two amounts.
+
+    A window that is shorter than the period of the limit may use the tokens of the whole period.
+    """
+    if limit.is_concurrent:
+        return None
+    begin_s, end_s = _seconds_of(window)
+    if limit.schedule is not None:
+        return limit.capacity if period_at(limit.schedule, begin_s)[1] >= end_s else None
+    period = limit.refill_period_seconds
+    return max(1, limit.refill_amount * max(end_s - begin_s, period) // period)
+
+
+def window_share_of(limit: Limit, window: Window) -> int | None:
+    """Return the amount that the usage of a window is a percentage of, None if there is none.
+
+    For a quota, it is its amount if the window is one of its periods. A part of a period has no amount of its own.
+    """
+    if limit.schedule is None or _is_period(limit.schedule, window):
+        return window_limit(limit, window)
+    return None
+
+
+def _is_period(schedule: CalendarSchedule, window: Window) -> bool:
+    """Return whether a window is exactly one period of a schedule."""
+    begin_s, end_s = _seconds_of(window)
+    return period_at(schedule, begin_s) == (begin_s, end_s)
+
+
+def _seconds_of(window: Window) -> tuple[int, int]:
+    return ms_from_iso(window.start) // 1000, ms_from_iso(window.end) // 1000
+
+
+def units_of(limits: LimitsInForce) -> UnitsByName:
+    """Return the units of limits by name; a name is left out if its limits have different units."""
+    found: dict[str, set[str | None]] = defaultdict(set)
+    for in_force in limits.values():
+        for limit in in_force:
+            found[limit.name].add(limit.unit)
+    return {name: unit for name, units in found.items() if len(units) == 1 and (unit := next(iter(units))) is not None}
 
 
 def limits_of(snapshots: Iterable[UsageSnapshot]) -> list[str]:

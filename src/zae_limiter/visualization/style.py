@@ -6,12 +6,14 @@ STYLE = """
   --page: #f6f7f9; --card: #ffffff; --ink: #14181f; --dim: #5b6472; --line: #e3e6eb; --grid: #edeff3;
   --hover: rgb(20 24 31 / 7%); --shade: rgb(20 24 31 / 18%); --focus: #2563eb;
   --c0: #2f6feb; --c1: #f29f05; --c2: #12a594; --c3: #8e4ec6; --c4: #e5484d; --c5: #8b95a5; --limit: #c62a2f;
+  --soft: #b45309;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e1116; --card: #171b22; --ink: #e8ebf0; --dim: #98a2b3; --line: #2a303a; --grid: #222832;
     --hover: rgb(232 235 240 / 10%); --shade: rgb(0 0 0 / 75%); --focus: #7aa8ff;
     --c0: #6098ff; --c1: #f5b642; --c2: #2cc5b2; --c3: #b27ae6; --c4: #f2777b; --c5: #7b8494; --limit: #ff8f8f;
+    --soft: #ffb224;
   }
 }
 * { box-sizing: border-box; }
@@ -55,6 +57,8 @@ span.limit {
   position: absolute; right: 0; transform: translateY(-100%); font-size: 12px; font-weight: 600; color: var(--limit);
   background: var(--card); border-radius: 4px; padding: 0 4px; line-height: 1.3; pointer-events: none;
 }
+path.soft { stroke: var(--soft); stroke-dasharray: 1.5 4; stroke-width: 2; } span.soft { color: var(--soft); }
+.beyond { fill: var(--soft); }
 .note { font-size: 13px; margin: 10px 0 0; }
 .meters { display: grid; gap: 12px; }
 .meters > div {
@@ -66,6 +70,8 @@ span.limit {
 .track i { background: var(--key); min-width: 2px; } .track i:first-child { border-radius: 6px 0 0 6px; }
 .track i:last-of-type { border-top-right-radius: 6px; border-bottom-right-radius: 6px; }
 .track b { position: absolute; top: -4px; bottom: -4px; border-left: 2px dashed var(--limit); margin-left: -1px; }
+.track b.soft { border-left: 2px dotted var(--soft); }
+.track u { position: absolute; top: 0; bottom: 0; background: var(--soft); border-radius: 0 6px 6px 0; }
 .times { grid-column: 2; position: relative; height: 24px; font-size: 12px; color: var(--dim); }
 .times span { position: absolute; top: 6px; transform: translateX(-50%); white-space: nowrap; }
 .times .edge-left { transform: none; }
@@ -113,7 +119,7 @@ footer { font-size: 13px; margin-top: 28px; }
   .card { padding: 16px; border-radius: 10px; }
   .plot svg { height: 180px; }
   .times .second { display: none; }
-  .meters > div { grid-template-columns: 1fr max-content; }
+  .meters > div { grid-template-columns: max-content 1fr; }
   .meters strong { text-align: right; }
   .track { grid-column: 1 / -1; grid-row: 2; }
   table { font-size: 13px; }

@@ -4,19 +4,22 @@ import csv
 import io
 from collections.abc import Sequence
 
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
+from zae_limiter.core.money import is_currency
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, UsageSummary, summarize
-from zae_limiter.visualization.wording import counted, whole_number, window_name
+from zae_limiter.visualization.series import UnitsByName
+from zae_limiter.visualization.wording import counted, number_of, rounded, whole_number, window_name
 
 _FACTS = ("limit", "total", "average", "window_type", "snapshot_count", "min_window_start", "max_window_start")
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The sums over all windows of one type; there is at least one."""
+    """The sums over all windows of one type; there is at least one. ``units`` are those of limits by name."""
 
     window_type: str
     summary: UsageSummary
+    units: UnitsByName = field(default_factory=dict)
 
     @property
     def titles(self) -> list[str]:
@@ -30,7 +33,9 @@ class Sums:
         rows: list[tuple[str, ...]] = []
         for name in sorted(total):
             slots = [whole_number(highest[name]) if name in highest else "-"] if highest else []
-            rows.append((name, whole_number(total[name]), f"{average[name]:,.1f}", *slots))
+            unit = self.units.get(name)
+            mean = number_of(rounded(average[name], unit), unit) if is_currency(unit) else f"{average[name]:,.1f}"
+            rows.append((name, number_of(total[name], unit), mean, *slots))
         return rows
 
     @property
@@ -42,10 +47,10 @@ class Sums:
         return f"Of {counted(self.summary.snapshot_count, f'{self.window_type} snapshot')}, {span} UTC."
 
 
-def sums_of(snapshots: Sequence[UsageSnapshot]) -> list[Sums]:
-    """Add up snapshots, by window type."""
+def sums_of(snapshots: Sequence[UsageSnapshot], units: UnitsByName | None = None) -> list[Sums]:
+    """Add up snapshots, by window type. ``units`` are those of limits by name."""
     by_kind = {kind: [one for one in snapshots if one.window_type == kind] for kind in WINDOW_TYPES}
-    return [Sums(kind, summarize(found)) for kind, found in by_kind.items() if found]
+    return [Sums(kind, summarize(found), units or {}) for kind, found in by_kind.items() if found]
 
 
 def sums_as_csv(snapshots: Sequence[UsageSnapshot]) -> str:

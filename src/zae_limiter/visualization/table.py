@@ -2,12 +2,12 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.usage import UsageSnapshot
-from zae_limiter.visualization.series import limits_of, slots_of
-from zae_limiter.visualization.wording import whole_number, window_name
+from zae_limiter.visualization.series import UnitsByName, limits_of, slots_of
+from zae_limiter.visualization.wording import number_of, whole_number, window_name
 
 NOTHING = "There is no usage."
 """Shown if there are no snapshots."""
@@ -29,17 +29,23 @@ class Rows:
     named: int = len(_NAMED)
 
 
+@dataclass(frozen=True, slots=True)
 class TableFormatter:
-    """Columns two spaces apart, one row for each snapshot, one column for each limit."""
+    """Columns two spaces apart, one row for each snapshot, one column for each limit.
+
+    Snapshots do not contain units: pass them as ``units``, such as ``{"spend": "USD"}``, to show money as money.
+    """
+
+    units: UnitsByName = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return "TableFormatter()"
+        return f"TableFormatter({dict(self.units) or ''})"
 
     def format(self, snapshots: Sequence[UsageSnapshot]) -> str:
         """Return the table."""
         if not snapshots:
             return NOTHING
-        rows = rows_of(snapshots)
+        rows = rows_of(snapshots, self.units)
         lines = [
             [title.upper() if place < rows.named else title for place, title in enumerate(rows.titles)],
             *rows.cells,
@@ -71,17 +77,19 @@ class CsvFormatter:
         return text.getvalue().removesuffix("\n")
 
 
-def rows_of(snapshots: Sequence[UsageSnapshot]) -> Rows:
-    """Return snapshots as rows of text; a missing limit is a dash."""
-    limits, slots = limits_of(snapshots), slots_of(snapshots)
-    titles = [*_NAMED, *limits, *(f"{name} highest in use" for name in slots), "writes"]
-    cells = [_row(snapshot, limits, slots) for snapshot in snapshots]
+def rows_of(snapshots: Sequence[UsageSnapshot], units: UnitsByName | None = None) -> Rows:
+    """Return snapshots as rows of text; a missing limit is a dash. ``units`` are those of limits by name."""
+    limits, slots, units = limits_of(snapshots), slots_of(snapshots), units or {}
+    named = [f"{name} ({units[name]})" if name in units else name for name in limits]
+    titles = [*_NAMED, *named, *(f"{name} highest in use" for name in slots), "writes"]
+    shown = {name: units.get(name) for name in limits}
+    cells = [_row(snapshot, shown, slots) for snapshot in snapshots]
     return Rows(titles, cells, len(_NAMED) + len(limits))
 
 
-def _row(snapshot: UsageSnapshot, limits: Sequence[str], slots: Sequence[str]) -> list[str]:
+def _row(snapshot: UsageSnapshot, limits: Mapping[str, str | None], slots: Sequence[str]) -> list[str]:
     counters, highest = snapshot.counters, snapshot.highest_in_use
-    used = [whole_number(counters[name]) if name in counters else "-" for name in limits]
+    used = [number_of(counters[name], unit) if name in counters else "-" for name, unit in limits.items()]
     used += [whole_number(highest[name]) if name in highest else "-" for name in slots]
     named = [window_name(snapshot.window_type, snapshot.window_start), snapshot.entity_id, snapshot.resource]
     return [*named, *used, whole_number(snapshot.total_events)]

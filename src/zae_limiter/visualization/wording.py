@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from zae_limiter.core.calendar import CalendarSchedule
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.money import MICRO, format_amount, is_currency
 from zae_limiter.core.timestamp import ms_from_iso, utc_from_ms
 from zae_limiter.core.usage import Window
 
@@ -16,6 +18,7 @@ _SUFFIXES = ("", "K", "M", "B", "T", "Q")
 _PERIODS = {1: "second", 60: "minute", 3_600: "hour", 86_400: "day", 604_800: "week"}
 # The usual short names: rpm, rps, tpm, itpm. Longer names are already words.
 _SHORT_NAME = re.compile(r"(?:(r)|(i|o)?(t))p[smhd]", re.IGNORECASE)
+_WEEKDAYS = ("", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _DIRECTIONS = {"i": "input ", "o": "output ", "": ""}
 _PERIOD_IN_NAME = re.compile(r"[_. -]?per[_. -](?:second|minute|hour|day|week|month)$", re.IGNORECASE)
 
@@ -34,11 +37,32 @@ def noun_of(limit_name: str) -> str:
 
 
 def per_period(limit: Limit) -> str:
-    """Format the rate of a limit: ``100 per minute``, ``5 per 90 seconds``; of slots ``at most 20 at a time``."""
+    """Format the rate of a limit: ``100 per minute``, ``5 per 90 seconds``; of slots ``at most 20 at a time``.
+
+    A quota is ``500.00 USD per month, from day 1, 00:00 Europe/Berlin``; the begin is left out if it is that of UTC.
+    """
+    if limit.schedule is not None:
+        amount = with_unit(limit.capacity, limit.unit)
+        return f"{amount} per {limit.schedule.every}{period_begin(limit.schedule)}"
     if limit.is_concurrent:
         return f"at most {limit.capacity:,} at a time"
     seconds = limit.refill_period_seconds
     return f"{limit.refill_amount:,} per {_PERIODS.get(seconds, f'{seconds:,} seconds')}"
+
+
+def period_begin(schedule: CalendarSchedule) -> str:
+    """Format when the periods of a quota begin: ``, from Monday, 06:00 Europe/Berlin``; "" for midnight in UTC."""
+    if schedule.tz == "UTC" and schedule.day in (0, 1) and not schedule.minute:
+        return ""
+    hour, minute = divmod(schedule.minute, 60)
+    clock = f"{hour:02}:{minute:02} {schedule.tz}"
+    days = {"month": f"day {schedule.day}, {clock}", "week": f"{_WEEKDAYS[schedule.day % 8]}, {clock}", "day": clock}
+    return f", from {days.get(schedule.every, f'minute {schedule.minute}')}"
+
+
+def limit_kind(limit: Limit) -> str:
+    """Return ``limit``, or ``soft limit`` if it only counts."""
+    return "limit" if limit.enforce else "soft limit"
 
 
 def slots_in_use(number: int, limit: Limit) -> str:
@@ -68,11 +92,45 @@ def short_number(value: float) -> str:
     return f"{sign}{digits}{_SUFFIXES[place]}"
 
 
-def amount_of(amount: int, noun: str) -> str:
-    """Format an amount with what it counts: ``1 request``, ``1,234 tokens``; names that a user chose are kept."""
+def short_amount(amount: int, unit: str | None) -> str:
+    """Format an amount in a few characters, money in its currency: ``12.5`` for 12,500,000 micro-units."""
+    value = amount / MICRO
+    if not is_currency(unit):
+        return short_number(amount)
+    if abs(value) >= 1000:
+        return short_number(value)
+    # The steps of an axis may be parts of a cent.
+    return f"{value:.{2 if abs(value) >= 1 else 6}f}".rstrip("0").removesuffix(".") if amount else "0"
+
+
+def amount_of(amount: int, noun: str, unit: str | None = None) -> str:
+    """Format an amount with what it counts: ``1 request``, ``1,234 tokens``; names that a user chose are kept.
+
+    Money has its currency instead: ``12.50 USD``.
+    """
+    if is_currency(unit):
+        return with_unit(amount, unit)
     if amount == 1 and noun.endswith(("requests", "tokens")):
         noun = noun.removesuffix("s")
     return f"{whole_number(amount)} {noun}"
+
+
+def with_unit(amount: int, unit: str | None) -> str:
+    """Format an amount in full with its unit, if it has one: ``1,234.50 USD``, ``1,234 pages``, ``1,234``."""
+    return f"{number_of(amount, unit)} {unit}" if unit else whole_number(amount)
+
+
+def number_of(amount: int, unit: str | None = None) -> str:
+    """Format an amount in full, without its unit; money has its decimals: ``1,234,567``, ``1,234.50``."""
+    if not is_currency(unit):
+        return whole_number(amount)
+    whole, point, decimals = format_amount(abs(amount), unit).partition(".")
+    return f"{'-' if amount < 0 else ''}{int(whole):,}{point}{decimals}"
+
+
+def rounded(amount: float, unit: str | None = None) -> int:
+    """Round an amount for a headline: money of at least one unit to hundredths, others to whole numbers."""
+    return round(round(amount), -4) if is_currency(unit) and abs(amount) >= MICRO else round(amount)
 
 
 def whole_number(value: int) -> str:

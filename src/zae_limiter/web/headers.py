@@ -2,6 +2,8 @@
 
 A limit can occur in several buckets of one request, for example in those of a key and of its project. The bucket that
 has the least left is reported, because no request can take more than that.
+
+Soft limits are never reported. A client that slows down for one would spoil the trial, and none of them rejects.
 """
 
 import math
@@ -13,6 +15,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import TypeVar
 
+from zae_limiter.core.calendar import period_at
 from zae_limiter.core.errors import RateLimitExceeded
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.status import LimitStatus
@@ -26,6 +29,9 @@ LARGEST_INTEGER = 10**15 - 1
 
 SLOTS_AFTER_S = 1
 """Slots of a limit of concurrent use are returned at any time, so clients are told to come back after one second."""
+
+LONGEST_RETRY_S = 120
+"""The longest wait in seconds that is left to SDKs. That of Anthropic would sleep for weeks, and its caller with it."""
 
 LONGEST_DURATION_MS = (2**63 - 1) // 10**6
 """The longest duration of Go, which has 63 bits for nanoseconds."""
@@ -45,18 +51,21 @@ def ietf(statuses: Sequence[LimitStatus], roles: Mapping[str, Role] | None, now_
     ``q`` is the capacity, and ``w`` the seconds to fill from empty. ``r`` is what is left. ``t`` is the seconds until
     more is available, absent if the bucket is full. ``pk`` is a hash of entity and resource.
 
-    A limit of concurrent use has the quota unit ``concurrent-requests`` and no ``w``, and ``t`` is 1.
+    A limit of concurrent use has the quota unit ``concurrent-requests`` and no ``w``, and ``t`` is 1. For a quota,
+    ``w`` is the seconds of its period, and ``t`` those until it ends.
     """
     policies, states = [], []
     for status in _least(statuses, _name_of):
         limit, left = status.limit, status.available
         # Not the limit itself: its hash is a method in Python, and the cache would call it for every response.
         rate = limit.refill_amount, limit.refill_period_seconds
+        if status.resets_at is not None:
+            rate = 0, _period_s(status)
         policy, key = _policy(limit.name, limit.capacity, rate, status.entity_id, status.resource)
         policies.append(policy)
         state = f'"{limit.name}";r={min(max(left, 0), LARGEST_INTEGER)}'
         if left < limit.capacity:
-            state = f"{state};t={_more_after_s(status)}"
+            state = f"{state};t={_more_after_s(status, now_s)}"
         states.append(state + key)
     return [("RateLimit-Policy", ", ".join(policies)), ("RateLimit", ", ".join(states))] if states else []
 
@@ -68,7 +77,7 @@ def openai(statuses: Sequence[LimitStatus], roles: Mapping[str, Role] | None, no
         headers += [
             (f"x-ratelimit-limit-{role}", str(status.limit.capacity)),
             (f"x-ratelimit-remaining-{role}", str(max(0, status.available))),
-            (f"x-ratelimit-reset-{role}", duration(_full_after_ms(status))),
+            (f"x-ratelimit-reset-{role}", duration(_full_after_ms(status, now_s))),
         ]
     return headers
 
@@ -78,7 +87,10 @@ def anthropic(statuses: Sequence[LimitStatus], roles: Mapping[str, Role] | None,
     headers = []
     for role, status in _by_role(statuses, roles):
         # Rounded up, so that nothing is missing at the time that is reported.
-        full_s = math.ceil(now_s + _full_after_ms(status) / 1000)
+        full_s = math.ceil(now_s + _full_after_ms(status, now_s) / 1000)
+        if status.resets_at is not None and status.available < status.limit.capacity:
+            # The clock of this machine may be wrong, and the edge is known.
+            full_s = status.resets_at
         headers += [
             (f"anthropic-ratelimit-{role}-limit", str(status.limit.capacity)),
             (f"anthropic-ratelimit-{role}-remaining", str(max(0, status.available))),
@@ -97,7 +109,8 @@ _DIALECTS: Mapping[Dialect, Callable[[Sequence[LimitStatus], Mapping[str, Role] 
 def limit_headers(
     statuses: Sequence[LimitStatus], dialects: Iterable[Dialect], roles: Mapping[str, Role] | None, now_s: float
 ) -> list[Header]:
-    """Return the headers of several dialects."""
+    """Return the headers of several dialects; soft limits are left out."""
+    statuses = [status for status in statuses if status.limit.enforce]
     headers: list[Header] = []
     for dialect in dialects:
         headers += _DIALECTS[dialect](statuses, roles, now_s)
@@ -140,12 +153,12 @@ def merged_headers(
 def retry_headers(exceeded: RateLimitExceeded) -> list[Header]:
     """Return ``Retry-After`` in whole seconds, rounded up, and ``retry-after-ms``, which SDKs read first.
 
-    If only limits of concurrent use are exceeded, they are at most one second.
+    If only limits of concurrent use are exceeded, they are at most one second. A wait of more than two minutes, such as
+    that for the next month, has ``x-should-retry: false``: then SDKs raise an error instead of waiting.
     """
-    return [
-        ("Retry-After", exceeded.retry_after_header),
-        ("retry-after-ms", str(max(1, _ceil_ms(exceeded.next_try_seconds)))),
-    ]
+    wait_s = exceeded.next_try_seconds
+    found = [("Retry-After", exceeded.retry_after_header), ("retry-after-ms", str(max(1, _ceil_ms(wait_s))))]
+    return found if wait_s <= LONGEST_RETRY_S else [*found, ("x-should-retry", "false")]
 
 
 def partition_key(entity_id: str, resource: str) -> str:
@@ -180,10 +193,13 @@ def rfc3339(seconds: int) -> str:
 def _policy(name: str, capacity: int, rate: tuple[int, int], entity_id: str, resource: str) -> tuple[str, str]:
     """Return the policy of a limit, and the parameter with the key of its bucket.
 
-    ``rate`` are the amount and the seconds of its refill, both 0 for a limit of concurrent use.
+    ``rate`` are the amount and the seconds of its refill, both 0 for a limit of concurrent use. For a quota, they are 0
+    and the seconds of its period.
     """
     key, quota = f";pk=:{partition_key(entity_id, resource)}:", min(capacity, LARGEST_INTEGER)
     if not rate[0]:
+        if rate[1]:
+            return f'"{name}";q={quota};w={rate[1]}{key}', key
         return f'"{name}";q={quota};qu="concurrent-requests"{key}', key
     limit = Limit(name, capacity, *rate)
     window_s = min(-(-limit.fill_time_ms // 1000), LARGEST_INTEGER)
@@ -219,7 +235,7 @@ def _name_of(status: LimitStatus) -> str:
     return status.limit_name
 
 
-def _more_after_s(status: LimitStatus) -> int:
+def _more_after_s(status: LimitStatus, now_s: float) -> int:
     """Return the seconds until more is available, rounded up.
 
     The status of a request that was admitted has no parts of tokens, so the time for a whole token is returned.
@@ -227,17 +243,38 @@ def _more_after_s(status: LimitStatus) -> int:
     limit = status.limit
     if limit.is_concurrent:
         return SLOTS_AFTER_S
+    if status.resets_at is not None:
+        return max(1, math.ceil(_resets_after_s(status, now_s)))
     seconds = -(-(1 - min(status.available, 0)) * limit.refill_period_seconds // limit.refill_amount)
     if status.exceeded:
         seconds = min(seconds, max(1, math.ceil(status.retry_after_seconds)))
     return min(seconds, LARGEST_INTEGER)
 
 
-def _full_after_ms(status: LimitStatus) -> int:
+def _full_after_ms(status: LimitStatus, now_s: float) -> int:
     limit = status.limit
     if limit.is_concurrent:
         return SLOTS_AFTER_S * 1000 if status.available < limit.capacity else 0
+    if status.resets_at is not None:
+        return _ceil_ms(_resets_after_s(status, now_s)) if status.available < limit.capacity else 0
     return max(0, -(-(limit.capacity - status.available) * limit.refill_period_ms // limit.refill_amount))
+
+
+def _resets_after_s(status: LimitStatus, now_s: float) -> float:
+    """Return the seconds until a quota is full again, at least 0.
+
+    The wait of a rejection is by the clock of the server, so it is preferred to that of this machine.
+    """
+    assert status.resets_at is not None, "a quota has a reset"
+    return status.retry_after_seconds if status.exceeded else max(0.0, status.resets_at - now_s)
+
+
+def _period_s(status: LimitStatus) -> int:
+    """Return the length of the period that a quota is in, in seconds."""
+    schedule, ends_s = status.limit.schedule, status.resets_at
+    assert schedule is not None, "a quota has a schedule"
+    assert ends_s is not None, "a quota has a reset"
+    return ends_s - period_at(schedule, ends_s - 1)[0]
 
 
 def _ceil_ms(seconds: float) -> int:

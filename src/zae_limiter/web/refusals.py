@@ -18,6 +18,7 @@ from zae_limiter.core.errors import (
     TooManyBucketsError,
 )
 from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.money import format_amount, format_with_unit
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.web.ask import Ask
 from zae_limiter.web.headers import Header, headers_of_asks, limit_headers, partition_key, retry_headers
@@ -77,39 +78,42 @@ def refusal_of(error: BaseException, ask: Ask | None, now_s: float) -> Refusal |
 
 
 def _exceeded(error: RateLimitExceeded, ask: Ask | None, now_s: float) -> Refusal:
-    violated = list(dict.fromkeys(status.limit_name for status in error.violations))
+    violations = error.violations
     headers = retry_headers(error) + _headers_of(error.statuses, ask, now_s)
     # Without a missing token, the request would have to wait behind others.
     detail = f"Other requests wait for the same tokens. Retry after {error.next_try_seconds:.3f} s."
-    if violated:
-        worst = error.primary_violation
+    if violations:
+        worst = max(violations, key=lambda status: status.retry_after_seconds)
         used = "" if worst.in_use is None else f" and {worst.in_use} in use"
+        unit = worst.limit.unit
         # As the header: slots may be returned before the wait of the limit ends.
         wait_s = worst.retry_after_seconds if worst.exact else error.next_try_seconds
         detail = (
-            f"Limit {worst.limit_name!r}: {worst.available} available{used}, {worst.requested} requested. "
+            f"Limit {worst.limit_name!r}: {format_amount(worst.available, unit)} available{used}, "
+            f"{format_with_unit(worst.requested, unit)} requested. "
             f"Retry after {wait_s:.3f} s."
         )
     members = {
         "type": QUOTA_EXCEEDED,
         "title": "Request cannot be satisfied as assigned quota has been exceeded",
-        "violated-policies": violated,
+        "violated-policies": _names(violations),
         "retry_after_seconds": error.next_try_seconds,
-        "limits": [_member(status) for status in error.statuses],
+        "limits": [_member(status) for status in _enforced(error.statuses)],
     }
     return _refusal(HTTPStatus.TOO_MANY_REQUESTS, headers, detail, members)
 
 
 def _too_large(error: AmountExceedsCapacityError, ask: Ask | None, now_s: float) -> Refusal:
     """Answer a request that no wait can help; without ``Retry-After``, so that it is not repeated."""
-    beyond = [one for one in error.statuses if one.requested > one.limit.capacity]
+    beyond = [one for one in _enforced(error.statuses) if one.requested > one.limit.capacity]
     detail = "; ".join(
-        f"limit {one.limit_name!r} has a capacity of {one.limit.capacity}, and {one.requested} were requested"
+        f"limit {one.limit_name!r} has a capacity of {format_amount(one.limit.capacity, one.limit.unit)}, "
+        f"and {format_with_unit(one.requested, one.limit.unit)} were requested"
         for one in beyond
     )
     members = {
-        "violated-policies": list(dict.fromkeys(one.limit_name for one in beyond)),
-        "limits": [_member(status) for status in error.statuses],
+        "violated-policies": _names(beyond),
+        "limits": [_member(status) for status in _enforced(error.statuses)],
     }
     headers = _headers_of(error.statuses, ask, now_s)
     sentence = _sentence(detail or f"the amount {error.reason}")
@@ -128,6 +132,15 @@ def _blocked(error: EntityBlockedError, ask: Ask | None, now_s: float) -> Refusa
     wait_s = 0 if error.until is None else max(1, math.ceil(error.until.timestamp() - now_s))
     headers = [("Retry-After", str(wait_s))] if wait_s else []
     return _refusal(HTTPStatus.FORBIDDEN, headers, f"Requests are blocked{ending}{reason}.", members)
+
+
+def _enforced(statuses: Sequence[LimitStatus]) -> list[LimitStatus]:
+    """Return statuses without those of soft limits, which reject nothing and are no concern of clients."""
+    return [status for status in statuses if status.limit.enforce]
+
+
+def _names(statuses: Sequence[LimitStatus]) -> list[str]:
+    return list(dict.fromkeys(status.limit_name for status in statuses))
 
 
 def _headers_of(statuses: Sequence[LimitStatus], ask: Ask | None, now_s: float) -> list[Header]:
@@ -150,6 +163,10 @@ def _member(status: LimitStatus) -> dict[str, Any]:
         "exceeded": status.exceeded,
         "retry_after_seconds": status.retry_after_seconds,
     }
+    if status.limit.unit is not None:
+        member["unit"] = status.limit.unit
+    if status.resets_at is not None:
+        return member | {"resets_at": status.resets_at, "period": status.limit.schedule and status.limit.schedule.every}
     if status.in_use is None:
         return member
     return member | {"hold_seconds": status.limit.hold_seconds, "in_use": status.in_use, "exact": status.exact}

@@ -183,5 +183,11 @@ class LimitVerbs:
 
 
 def _details(limits: Sequence[Limit], inherit: bool) -> dict[str, object]:
-    details: dict[str, object] = {"limits": [limit.to_dict() for limit in limits]}
+    details: dict[str, object] = {"limits": [_recorded(limit) for limit in limits]}
     return details | {"inherit": True} if inherit else details
+
+
+def _recorded(limit: Limit) -> dict[str, object]:
+    """Return a limit as an audit event has it: without floats, which a table cannot store exactly."""
+    warn_at = [f"{part:g}" for part in limit.warn_at]
+    return limit.to_dict() | ({"warn_at": warn_at} if warn_at else {})

@@ -13,7 +13,7 @@ from zae_limiter.core.audit import AuditEvent, check_audit_id, check_event_id
 from zae_limiter.core.errors import InfrastructureNotFoundError, RateLimiterUnavailable
 from zae_limiter.core.location import DynamoLocation, parse_location
 from zae_limiter.core.names import MAX_AMOUNT, check_entity_id, check_limit_name, check_resource, check_whole_number
-from zae_limiter.core.status import BucketState, CapacityTotals, ResourceCapacity, Status
+from zae_limiter.core.status import Balance, BucketState, CapacityTotals, ResourceCapacity, Status
 from zae_limiter.core.usage import UsageFilter, UsageSnapshot, UsageSummary, check_next_key
 from zae_limiter.core.version import VersionRecord
 
@@ -95,6 +95,27 @@ class ReportVerbs:
         if resource is not None:
             check_resource(resource, allow_all=True)
         return await BucketQueries(self._scope).of_entity(entity_id, resource)
+
+    async def get_balances(self, entity_id: str) -> list[Balance]:
+        """Return what is left now of every limit of an entity, sorted by resource and name.
+
+        They are the limits in force of every resource that the entity has used, or has limits of its own for, and
+        those across resources. Limits for ``_default_`` are listed under this name until a listed
+        resource has them. A bucket that was last used with limits of the caller is listed with these. What entities
+        above have left is not included, and blocks are ignored. Buckets are read in pages, so balances are not from
+        one snapshot.
+
+        Raises:
+            ValidationError: The id is invalid.
+
+        Example:
+            ```python
+            for balance in await repo.get_balances("user-1"):
+                print(balance.resource, balance.limit_name, balance.available, balance.used_pct)
+            ```
+        """
+        check_entity_id(entity_id)
+        return await BucketQueries(self._scope).balances(entity_id)
 
     async def get_resource_capacity(
         self, resource: str, limit_name: str, parents_only: bool = False

@@ -11,6 +11,7 @@ from zae_limiter._async.limiter.client import BucketClient
 from zae_limiter._async.store.buckets import ShardId
 from zae_limiter.caches.request import NOTHING_TAKEN, AcquireRequest, Cascaded, Charge, HeldBucket, Owed
 from zae_limiter.core.errors import AmountExceedsCapacityError, NoLimitsInForceError, ZAELimiterError
+from zae_limiter.core.levels import lacks
 from zae_limiter.core.names import check_amount
 from zae_limiter.core.outcome import Applied
 from zae_limiter.core.view import Admitted, EffectiveLimits
@@ -105,8 +106,12 @@ async def _charge(client: BucketClient, part: AcquireRequest) -> tuple[Admitted,
         if isinstance(taken, Admitted):
             return taken, wanted.keys() & taken.terms.positions.keys()
         terms = taken.terms
-        level_of = {level.name: level.available_milli(taken.judged) for level in taken.levels}
-        wanted = {name: amount for name, amount in wanted.items() if level_of.get(name, 0) >= amount * 1000}
+        level_of = {level.name: level for level in taken.levels}
+        wanted = {
+            name: amount
+            for name, amount in wanted.items()
+            if name in level_of and not lacks(level_of[name], amount * 1000, taken.judged)
+        }
     return Admitted(terms, None), ()
 
 

@@ -47,6 +47,9 @@ class LeasePart(LeaseSlots):
         """Return the stage of the lease."""
         return ENTERED if self._stage == WITH_SLOTS else self._stage
 
+    def _is_settled(self) -> bool:
+        return self._stage_now() == ENDED
+
     def _enter_with_slots(self) -> None:
         """Note that the lease has slots."""
         self._stage = WITH_SLOTS

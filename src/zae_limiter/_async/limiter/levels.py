@@ -17,7 +17,7 @@ from zae_limiter.core.errors import (
     NoLimitsInForceError,
     RateLimiterUnavailable,
 )
-from zae_limiter.core.levels import LevelOfLimit, held_statuses, held_statuses_of, limit_levels, statuses
+from zae_limiter.core.levels import LevelOfLimit, held_statuses, held_statuses_of, lacks, limit_levels, statuses
 from zae_limiter.core.multi_shard import combined
 from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.reserved_take import with_floors
@@ -46,7 +46,8 @@ class BucketLevel(NamedTuple):
         except AmountExceedsCapacityError as error:
             found = statuses(self.bucket, self.levels, requested_amounts(needed, self.terms), now, now)
             raise AmountExceedsCapacityError(found, error.field, error.value, error.reason) from None
-        return max((self.levels[position].wait_ms(milli, now) for position, milli in amounts), default=0)
+        waits = [self.levels[at].wait_ms(milli, now) for at, milli in amounts if lacks(self.levels[at], milli, now)]
+        return max(waits, default=0)
 
 
 class AllLevels(NamedTuple):

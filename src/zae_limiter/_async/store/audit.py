@@ -10,7 +10,7 @@ from zae_limiter.core.audit import AuditChange, AuditEvent, check_principal, nam
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.names import RESERVED_NAMESPACE
-from zae_limiter.core.outcome import Cancelled, Committed, Unavailable
+from zae_limiter.core.outcome import Cancelled, Committed
 from zae_limiter.schema import audit_item, namespace_item, namespace_lists
 from zae_limiter.schema.operations import Key, Operation, Query
 
@@ -56,13 +56,9 @@ async def make_changes(scope: Scope, decide: Callable[[], Awaitable[PlannedChang
             return
         events = [_event(scope, change) for change in changes]
         required = _required(scope)
-        # A new token for each attempt: DynamoDB rejects a token that was used with other operations.
-        token = f"change-{next(scope.client.nonces)}"
-        outcome = await scope.table.transact([*operations, *events, *required], token)
+        outcome = await scope.client.transact([*operations, *events, *required], "change")
         if isinstance(outcome, Committed):
             return
-        if isinstance(outcome, Unavailable):
-            raise scope.client.unavailable(outcome.cause)
         if required and isinstance(outcome, Cancelled) and outcome.reasons[-1] is not None:
             raise NamespaceNotFoundError(scope.namespace)
         await backoff.wait()

@@ -104,16 +104,13 @@ class BucketStore:
         checks = self.creation_checks(operation)
         if not checks:
             return await self.send(operation, until_s)
-        token = f"create-{next(self._scope.client.nonces)}"
-        outcome = await self._scope.table.transact([operation, *checks], token, until_s=until_s)
+        outcome = await self._scope.client.transact([operation, *checks], "create", until_s)
         if isinstance(outcome, Committed):
             return Applied(operation.item)
         if isinstance(outcome, Cancelled):
             self.require_namespace(outcome.reasons[1:])
             return outcome.reasons[0] or Missing()
-        raise self._scope.client.unavailable(
-            outcome.cause if isinstance(outcome, Unavailable) else self._too_late("only conflicts")
-        )
+        raise self._scope.client.unavailable(self._too_late("only conflicts"))
 
     def creation_checks(self, *operations: Operation) -> list[Check]:
         """Return the checks that a transaction needs if it may create buckets, none on a deployed table."""

@@ -1,7 +1,7 @@
 """The context of every store: a client of one table, and its view of one namespace with the caches."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from math import inf
 from random import Random
@@ -14,11 +14,13 @@ from zae_limiter.clock import Clock
 from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass, field, replace
 from zae_limiter.core.location import selecting_options, stack_of
+from zae_limiter.core.outcome import Cancelled, Committed, Conflict, Throttled, Unavailable
 from zae_limiter.core.settings import Settings
 from zae_limiter.core.version import UPGRADE, VersionRecord
 from zae_limiter.process import renew_in_copies
 from zae_limiter.schema.bucket_item import BIRTH_BITS
 from zae_limiter.schema.bucket_writes import Signature
+from zae_limiter.schema.operations import Operation
 
 if TYPE_CHECKING:
     from zae_limiter.infra.given_options import GivenOptions
@@ -142,6 +144,20 @@ class Client(Closable):
     def unavailable(self, cause: BaseException | None) -> RateLimiterUnavailable:
         """Return the error for a table that did not respond, with the name of the stack."""
         return RateLimiterUnavailable(cause, self.stack_name)
+
+    async def transact(
+        self, operations: Sequence[Operation], purpose: str, until_s: float | None = None
+    ) -> Committed | Cancelled | Conflict | Throttled:
+        """Carry out all operations, or none; ``purpose`` is the beginning of the token.
+
+        Raises:
+            RateLimiterUnavailable: The table did not respond.
+        """
+        # A new token for each attempt: DynamoDB rejects a token that was used with other operations.
+        outcome = await self.table.transact(operations, f"{purpose}-{next(self.nonces)}", until_s=until_s)
+        if isinstance(outcome, Unavailable):
+            raise self.unavailable(outcome.cause)
+        return outcome
 
     def draw_birth(self) -> int:
         """Return a random birth number for a bucket to be created.

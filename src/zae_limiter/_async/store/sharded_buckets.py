@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from zae_limiter._async.backoff import Pauses
 from zae_limiter._async.store.scope import Client
-from zae_limiter.core.outcome import Committed, Item, Unavailable
+from zae_limiter.core.outcome import Committed, Item
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.schema import attributes
 from zae_limiter.schema.bucket_item import bucket_key, counts_of
@@ -74,12 +74,9 @@ class ShardedBuckets:
             shards = await self.read(bucket, known)
             if not shards:
                 return 0
-            token = f"remove-{next(self._client.nonces)}"
-            outcome = await self._table.transact([_removal(item) for item in shards], token)
+            outcome = await self._client.transact([_removal(item) for item in shards], "remove")
             if isinstance(outcome, Committed):
                 return len(shards)
-            if isinstance(outcome, Unavailable):
-                raise self._client.unavailable(outcome.cause)
             await backoff.wait()
         raise self._client.unavailable(TimeoutError(f"other clients kept changing the shards of a bucket: {outcome}"))
 

@@ -324,7 +324,7 @@ class BucketClient:
         result = self.buckets.result_of(update, outcome, update, request.until_s)
         attempt = ShardAttempt(self.context, request, plan.terms, plan.progress)
         if isinstance(plan.step, MixedTake) and plan.view is not None:
-            attempt.taken = taken_by_step(plan.view, plan.step)
+            attempt.sent = taken_by_step(plan.view, plan.step)
         return self._run(attempt, request, attempt.learn_from(result, plan.now))
 
     def _run(

@@ -122,17 +122,19 @@ class BatchedClient(NetworkedClient):
             # What others take from each shard is not estimated: a request may take from any of them.
             levels, reserve = combined(list(memory.views().values()), terms, now), part.reserve
             spare = levels if reserve is None else [level.above(reserve) for level in levels]
-            lacks = (
+            lacking = (
                 (milli - spare[position].available_milli(now)) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
+                if limits[position].enforce
             )
-            return max([0.0, *lacks])
+            return max([0.0, *lacking])
         if not view.layout.follows(terms):
             return 0.0
         return max(
             (
                 shortfall(view, position, milli, now) / limits[position].capacity_milli
                 for position, milli in with_floors(view, terms, part.amounts(terms), part.reserve)
+                if limits[position].enforce
             ),
             default=0.0,
         )
@@ -443,11 +445,9 @@ def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
 
 
 def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:
-    available = {
-        level.name: level.available_milli(rejection.judged) // 1000
-        for level in rejection.spare_levels
-        if level.limit.enforce
-    }
+    # A soft limit rejects nothing.
+    levels = [level for level in rejection.spare_levels if level.limit.enforce]
+    available = {level.name: level.available_milli(rejection.judged) // 1000 for level in levels}
     return admitted([request.consume for request in requests], available)
 
 

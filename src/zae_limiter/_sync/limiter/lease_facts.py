@@ -140,9 +140,14 @@ class LeaseFacts:
             found += of_bucket
         return found
 
+    def _is_settled(self) -> bool:
+        """Return whether the adjustments of the lease were written."""
+        raise NotImplementedError
+
     def _used(self) -> list[BucketUse]:
         """Return what the lease uses of each bucket."""
-        held, pending = self.consumed, self._pending or {}
+        # What was written is in the cached view.
+        held, pending = self.consumed, {} if self._is_settled() else self._pending or {}
         return [BucketUse(one, held, pending) for one in self._buckets()]
 
     @property

@@ -74,7 +74,7 @@ class ShardAttempt:
         self._progress = progress
         self.view: BucketView | None = context.buckets.remembered(*self._shard_id)
         # What the write in flight takes, None if the bucket has only enforced rate limits.
-        self.taken: Taken | None = None
+        self.sent: Taken | None = None
 
     def run(self) -> AttemptResult:
         """Carry out one step after the other, until the request is admitted, or cannot be admitted by this shard.
@@ -94,7 +94,7 @@ class ShardAttempt:
 
     def top_up(self, topping: TopUp, now: TimeBounds) -> AttemptResult | None:
         """Take, and top up what the creation of the bucket withheld, in one write; return None if more steps follow."""
-        self.taken = taken_by_step(self._known_view(), topping.taking)
+        self.sent = taken_by_step(self._known_view(), topping.taking)
         write = bucket_writes.top_up(self._known_view(), topping, next(self._context.nonces))
         return self._send(write, now)
 
@@ -125,10 +125,10 @@ class ShardAttempt:
                 return Missing() if self._shard_id[1] else self._create(now)
             case Take():
                 view = self._known_view()
-                self.taken = taken_by_step(view, step)
+                self.sent = taken_by_step(view, step)
                 return self._send(bucket_writes.take(view, step, next(nonces)), now)
             case Rebase(rebasing=rebasing, takes=takes):
-                self.taken = rebasing.taken(self._shard_id[1]) if takes else None
+                self.sent = rebasing.taken(self._shard_id[1]) if takes else None
                 rebased = self._send(self._rebase_update(rebasing), now)
                 return rebased if takes or isinstance(rebased, Missing | Throttled) else None
             case never:
@@ -147,7 +147,7 @@ class ShardAttempt:
         self._progress = self._progress.after_resolve(None if self.view is None else self.view.layout.stamp)
 
     def _create(self, asked: TimeBounds) -> AttemptResult | None:
-        self.taken = taken_at_creation(self.terms.limits, self._amounts, asked[1])
+        self.sent = taken_at_creation(self.terms.limits, self._amounts, asked[1])
         result = self.learn_from(self._buckets.create(self._creation(asked), self._until_s), asked)
         if isinstance(result, Admitted):
             self._context.top_ups.created(self._request.bucket, self._known_view(), asked)
@@ -165,8 +165,8 @@ class ShardAttempt:
                 if self._context.top_ups.pending:
                     self._context.top_ups.note(self._request.bucket, self._known_view(), self._amounts)
                 layout = self._known_view().layout
-                if self.taken is not None:
-                    return self.taken.admitted(self.terms, layout.birth)
+                if self.sent is not None:
+                    return self.sent.admitted(self.terms, layout.birth)
                 return layout.admitted_by(self.terms)
             case Refused(old=old):
                 guessed = self.view is not None and self.view.layout.describes(old)

@@ -19,6 +19,7 @@ from zae_limiter.caches.request import AcquireRequest, Rejected, contended
 from zae_limiter.core.acquire import Take, is_fresh, taken_by_step
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.errors import RateLimiterUnavailable
+from zae_limiter.core.levels import lacks
 from zae_limiter.core.multi_shard import combined, share_out, take_across
 from zae_limiter.core.outcome import (
     Cancelled,
@@ -45,7 +46,7 @@ from zae_limiter.core.sharding import (
     write_rate,
 )
 from zae_limiter.core.splitting import split
-from zae_limiter.core.tracked import Taken
+from zae_limiter.core.tracked import Taken, is_at_edge
 from zae_limiter.core.view import Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView
@@ -155,12 +156,13 @@ class ShardClient:
         if views is None:
             return None
         now = self._table.now()
-        rejected = Rejected(
-            request.bucket, terms, None, amounts, now, now, combined(views, terms, now), request.reserve
-        )
+        if any(is_at_edge(view, now) for view in views):
+            # A quota may be full by now.
+            return None
+        levels = combined(views, terms, now)
+        rejected = Rejected(request.bucket, terms, None, amounts, now, now, levels, request.reserve)
         spare = rejected.spare_levels
-        lacking = any(spare[position].available_milli(now) < milli for position, milli in amounts if milli)
-        return rejected if lacking else None
+        return rejected if any(lacks(spare[position], milli, now) for position, milli in amounts) else None
 
     def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
         """Return the cached views of all shards; None if one is not fresh, not on these limits, or not cached."""

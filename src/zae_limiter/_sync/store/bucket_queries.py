@@ -1,17 +1,24 @@
 """Reads the buckets of an entity or of a resource for reports, in pages."""  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from zae_limiter._sync.store.configs import ConfigStore
 from zae_limiter._sync.store.index_reader import IndexReader
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter._sync.store.sharded_buckets import ShardedBuckets
+from zae_limiter.core.names import ALL_RESOURCES, DEFAULT_RESOURCE
 from zae_limiter.core.outcome import Item
-from zae_limiter.core.status import BucketState, EntityCapacity
+from zae_limiter.core.status import Balance, BucketState, EntityCapacity
 from zae_limiter.schema import entity_item, keys
+from zae_limiter.schema.bucket_balances import balances_of, full_balances
 from zae_limiter.schema.bucket_item import capacity_of, states_of
+from zae_limiter.schema.bucket_layout import owner_of
 from zae_limiter.schema.operations import Key, Query
 
 _AT_ONCE = 100
+_BALANCES_AT_ONCE = 50
+"""Fewer than of other reports, because the limits in force of each bucket are resolved too."""
 
 
 class Walk:
@@ -24,6 +31,13 @@ class Walk:
     def __init__(self, query: Query) -> None:
         self.query: Query | None = query
         self.open_shards: list[Item] = []
+
+
+class _BalancePage(NamedTuple):
+    """Balances of some buckets, and whether one has limits of the entity for all resources."""
+
+    balances: list[Balance]
+    has_default: bool
 
 
 class BucketQueries:
@@ -45,6 +59,34 @@ class BucketQueries:
                 states += states_of(shards, self._scope.table.now()[0])
         return states
 
+    def balances(self, entity_id: str) -> list[Balance]:
+        """Return what is left of the limits of an entity: of its buckets, and of its own limits without a bucket."""
+        records = ConfigStore(self._scope).of_entity(entity_id)
+        # Limits across resources may be those that all entities have.
+        unused = {*records, ALL_RESOURCES} - {DEFAULT_RESOURCE}
+        pk = keys.gsi3_pk_entity(self._scope.namespace_id, entity_id)
+        walk = Walk(Query(pk, "GSI3", prefix=keys.GSI_BUCKET_PREFIX, limit=_BALANCES_AT_ONCE))
+        pages = []
+        while walk.query is not None:
+            buckets = {owner_of(shards[0]).resource: shards for shards in self._next_buckets(walk)}
+            unused -= buckets.keys()
+            pages.append(self._balances_of(entity_id, buckets))
+        pages.append(self._balances_of(entity_id, dict.fromkeys(unused, ())))
+        balances = [balance for page in pages for balance in page.balances]
+        default = records.get(DEFAULT_RESOURCE)
+        if default is not None and not any(page.has_default for page in pages):
+            balances += full_balances((entity_id, DEFAULT_RESOURCE), default.limits, self._scope.table.now())
+        return sorted(balances, key=lambda balance: balance.resource)
+
+    def _balances_of(self, entity_id: str, buckets: Mapping[str, Sequence[Item]]) -> _BalancePage:
+        """Return the balances of some buckets of an entity; those without shards do not exist."""
+        in_force = ConfigStore(self._scope).known_all([(entity_id, resource) for resource in buckets])
+        now = self._scope.table.now()
+        balances: list[Balance] = []
+        for (resource, shards), known in zip(buckets.items(), in_force, strict=True):
+            balances += balances_of((entity_id, resource), shards, known.terms, now)
+        return _BalancePage(balances, any("entity_default" in known.resolution.sources for known in in_force))
+
     def walk_resource(self, resource: str) -> Walk:
         """Begin a traversal of the buckets of a resource, in the order of their entities."""
         pk = keys.gsi2_pk_resource(self._scope.namespace_id, resource)
@@ -58,7 +100,8 @@ class BucketQueries:
         for shards in buckets:
             owner, found = keys.parse_bucket_pk(shards[0]["PK"]), capacity_of(shards, limit_name, now_ms)
             if owner is not None and found is not None:
-                entities.append(EntityCapacity(owner.entity_id, found[0] // 1000, found[1] // 1000))
+                capacity, left = found.capacity_milli // 1000, found.level_milli // 1000
+                entities.append(EntityCapacity(owner.entity_id, capacity, left, found.unit))
         return entities
 
     def without_parents(self, entities: Sequence[EntityCapacity]) -> list[EntityCapacity]:

@@ -18,9 +18,9 @@ from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.version import check_kinds, unknown_kind
 from zae_limiter.core.version_errors import KindNotAllowedError
 from zae_limiter.core.view import effective_limits
-from zae_limiter.schema import config_item, entity_item, namespace_item, version_item
+from zae_limiter.schema import config_item, entity_item, keys, namespace_item, version_item
 from zae_limiter.schema.config_item import ConfigPlace
-from zae_limiter.schema.operations import Key, Operation, Put, Update
+from zae_limiter.schema.operations import Key, Operation, Put, Query, Update
 
 _ALL_RESOURCES_KIND = "all_resources"
 
@@ -98,6 +98,16 @@ class ConfigStore:
         self.delete(place, change)
         self._scope.caches.on_unavailable = None
 
+    def of_entity(self, entity_id: str) -> dict[str, ConfigRecord]:
+        """Return the records of an entity by resource, including ``_default_`` and ``_all_``."""
+        query = Query(keys.pk_entity(self._scope.namespace_id, entity_id), prefix=keys.SK_CONFIG_PREFIX)
+        found = {}
+        for item in (self._index.read(query)).items:
+            resource, record = keys.parse_entity_config_sk(item["SK"]), config_item.from_item(item)
+            if resource is not None and not record.deleted:
+                found[resource] = record
+        return found
+
     def entities(self, resource: str, limit: int | None, after: str | None) -> tuple[list[str], str | None]:
         """Return the entities after ``after`` that have limits for a resource, and the last one if more follow."""
         query = config_item.entities_query(self._scope.namespace_id, resource, limit, after)
@@ -157,6 +167,20 @@ class ConfigStore:
         self._scope.caches.hits += 1
         return known
 
+    def known_all(self, buckets: Sequence[BucketId]) -> list[KnownLimits]:
+        """Return the effective limits of buckets, from the cache if they are fresh. Others are read in one call.
+
+        Raises:
+            NamespaceNotFoundError: The namespace was deleted.
+        """
+        known = [self.fresh(bucket) for bucket in buckets]
+        self._scope.caches.hits += len(known) - known.count(None)
+        stale = [bucket for bucket, limits in zip(buckets, known, strict=True) if limits is None]
+        wanted = list(dict.fromkeys([key for bucket in stale for key in self.keys(bucket)]))
+        found = dict(zip(wanted, self._scope.table.batch_get(wanted), strict=True)) if wanted else {}
+        pairs = zip(buckets, known, strict=True)
+        return [self.learn(bucket, found).limits if limits is None else limits for bucket, limits in pairs]
+
     def read_again(
         self, bucket: BucketId, until_s: float | None = None, *, consistent: bool = False
     ) -> KnownLimits:
@@ -168,9 +192,9 @@ class ConfigStore:
         # A consistent read also checks that the namespace still exists.
         if consistent:
             self._scope.caches.active_until_ms = 0
-        keys, read_all = self.keys(bucket), self.has_all_resources
-        items = self._scope.table.batch_get(keys, consistent=consistent, until_s=until_s)
-        known = self.learn(bucket, dict(zip(keys, items, strict=True))).limits
+        wanted, read_all = self.keys(bucket), self.has_all_resources
+        items = self._scope.table.batch_get(wanted, consistent=consistent, until_s=until_s)
+        known = self.learn(bucket, dict(zip(wanted, items, strict=True))).limits
         # The read has shown for the first time that there are limits across resources.
         missed = self.has_all_resources and not read_all
         return self.read_again(bucket, until_s, consistent=consistent) if missed else known
@@ -213,9 +237,9 @@ class ConfigStore:
         registration = namespace_item.reverse_key(namespace_id)
         if registration in found:
             self._check_table(found[registration], found[version_item.key()])
-        keys = config_item.resolution_keys(namespace_id, entity_id, resource)
+        own = config_item.resolution_keys(namespace_id, entity_id, resource)
         across = config_item.all_resources_keys(namespace_id, entity_id)
-        records = config_item.resolution_records(keys, across, found)
+        records = config_item.resolution_records(own, across, found)
         self._scope.caches.misses += 1
         shared: KnownLimits | None = None
         if across.entity_all in found:

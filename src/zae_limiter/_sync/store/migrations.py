@@ -123,11 +123,8 @@ class OldBuckets(OldItems):
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
             # A new client may have created a bucket in the new layout. It is newer, so the old one is only deleted.
             new_bucket: Operation = Check(put.key, (ItemExists(),)) if superseded else put
-            outcome = self._table.transact([delete, new_bucket], f"migrate-{next(self._client.nonces)}")
-            if isinstance(outcome, Committed):
+            if isinstance(self._client.transact([delete, new_bucket], "migrate"), Committed):
                 return MigrationCount(superseded=1) if superseded else MigrationCount(moved=1)
-            if isinstance(outcome, Unavailable):
-                raise self._client.unavailable(outcome.cause)
             backoff.wait()
             seen, new = self._table.batch_get([delete.key, put.key], consistent=True)
             superseded = new is not None
@@ -161,11 +158,8 @@ class UnlistedItems(OldItems):
         updates = [update for item in items if item is not None and (update := namespace_lists.listed(item))]
         if self._dry_run or not updates:
             return len(updates)
-        outcome = self._table.transact(updates, f"migrate-{next(self._client.nonces)}")
-        if isinstance(outcome, Committed):
+        if isinstance(self._client.transact(updates, "migrate"), Committed):
             return len(updates)
-        if isinstance(outcome, Unavailable):
-            raise self._client.unavailable(outcome.cause)
         # Another client has changed one of the items, so each is changed by itself.
         moved = 0
         for update in updates:

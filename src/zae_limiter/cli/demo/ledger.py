@@ -32,13 +32,9 @@ class DemoAccount:
         self._phases = [Phase(start_ms, limit)]
         self._changes: list[LedgerEntry] = []
 
-    def take(self, amount: int, at_ms: int) -> None:
-        """Count tokens that were admitted at this time."""
-        self._changes.append(LedgerEntry(at_ms, amount, is_take=True))
-
-    def settle(self, amount: int, at_ms: int) -> None:
-        """Count an adjustment, which may lead to debt. A take may not."""
-        self._changes.append(LedgerEntry(at_ms, amount, is_take=False))
+    def enter(self, entry: LedgerEntry) -> None:
+        """Count tokens that were admitted, or an adjustment, which may lead to debt. A take may not."""
+        self._changes.append(entry)
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
         """Use a higher limit from then on; what the old one earned stays. A limit that is not higher is ignored."""
@@ -86,15 +82,10 @@ class Ledger:
     def __init__(self, limits: Iterable[Limit], start_ms: int) -> None:
         self._accounts = {limit.name: DemoAccount(limit, start_ms) for limit in limits}
 
-    def take(self, amounts: Mapping[str, int], at_ms: int) -> None:
-        """Count what an acquire took."""
-        for name, amount in amounts.items():
-            self._accounts[name].take(amount, at_ms)
-
-    def settle(self, changes: Mapping[str, int], at_ms: int) -> None:
-        """Count an adjustment, up or down."""
-        for name, change in changes.items():
-            self._accounts[name].settle(change, at_ms)
+    def enter(self, amounts: Mapping[str, int], at_ms: int, *, is_take: bool) -> None:
+        """Count what an acquire took, or an adjustment, up or down; limits without an account are left out."""
+        for name in amounts.keys() & self._accounts.keys():
+            self._accounts[name].enter(LedgerEntry(at_ms, amounts[name], is_take))
 
     def raise_to(self, limit: Limit, from_ms: int) -> None:
         """Use a higher limit from then on."""

@@ -5,7 +5,6 @@ read on the white background of some terminals.
 """
 
 import math
-from types import TracebackType
 from typing import Self
 
 from rich import box
@@ -66,9 +65,7 @@ class LiveView:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The table is removed, so that the summary fits on the screen.
         self._live.stop()
 

@@ -1,7 +1,6 @@
 """Show the demo in a pipe: one line per second."""
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 import click
@@ -23,9 +22,7 @@ class PlainView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     def show(self, frame: DemoFrame) -> None:

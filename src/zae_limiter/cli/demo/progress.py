@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Protocol, Self
 
 from zae_limiter.cli.demo.scenario import Member
-from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.lazy_dataclass import asdict, dataclass
 from zae_limiter.core.limit import Limit
 
 
@@ -26,14 +26,7 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         """Return the sum."""
-        return Counts(
-            self.admitted + other.admitted,
-            self.rejected + other.rejected,
-            self.rejected_above + other.rejected_above,
-            self.failed + other.failed,
-            self.estimated + other.estimated,
-            self.used + other.used,
-        )
+        return Counts(**{name: count + getattr(other, name) for name, count in asdict(self).items()})
 
 
 @dataclass(frozen=True, slots=True)

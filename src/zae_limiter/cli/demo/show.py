@@ -8,7 +8,6 @@ from functools import partial
 
 from zae_limiter._async.limiter.limiter import RateLimiter
 from zae_limiter._async.repository import Repository
-from zae_limiter.cli.demo.metered import read_usage
 from zae_limiter.cli.demo.outage import fail_and_recover
 from zae_limiter.cli.demo.processes import KeyProcess
 from zae_limiter.cli.demo.progress import DemoFrame, DemoReport, DemoStanding, DemoView, Step, StepState
@@ -16,6 +15,7 @@ from zae_limiter.cli.demo.raising import Raising, Stopwatch
 from zae_limiter.cli.demo.reports import Report, event_text
 from zae_limiter.cli.demo.scenario import PROJECTS, RAISED, RESOURCE, Member, members
 from zae_limiter.cli.demo.steps import StepAction, StepFailedError, stream_into_debt, wait_for_retry_after
+from zae_limiter.cli.demo.stored import read_usage
 from zae_limiter.cli.demo.tally import Book, DemoTally
 from zae_limiter.clock import Clock
 from zae_limiter.core.lazy_dataclass import dataclass
@@ -53,7 +53,7 @@ async def make_book(stage: Stage) -> Book:
 
 async def _tally(stage: Stage, member: Member, start_ms: int) -> DemoTally:
     limits = (await stage.limiter.resolve_limits(member.entity_id, RESOURCE)).limits
-    return DemoTally(member, _by_name(limits), start_ms)
+    return DemoTally(member, limits or (), start_ms)
 
 
 class Show:

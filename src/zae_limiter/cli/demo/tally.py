@@ -1,6 +1,6 @@
 """Count what each project and key does in the demo, from the reports of the processes. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from zae_limiter.cli.demo.ledger import Ledger
 from zae_limiter.cli.demo.progress import Counts, Line
@@ -12,10 +12,9 @@ from zae_limiter.core.limit import Limit
 class DemoTally:
     """The counts of one project or key so far."""
 
-    def __init__(self, member: Member, limits: Mapping[str, Limit], start_ms: int) -> None:
+    def __init__(self, member: Member, limits: Iterable[Limit], start_ms: int) -> None:
         self.member = member
-        self.limits = limits
-        self.ledger = Ledger(limits.values(), start_ms)
+        self.ledger = Ledger(limits, start_ms)
         self.counts = Counts()
         self.retry_at_ms = 0
         self.taken_tokens = 0
@@ -47,13 +46,13 @@ class Book:
         match report:
             case Took(at_ms, tokens):
                 self._count(key_id, Counts(admitted=1))
-                self._take(key_id, {"rpm": 1, "tpm": tokens}, at_ms)
+                self._enter(key_id, {"rpm": 1, "tpm": tokens}, at_ms, is_take=True)
             case Adjusted(at_ms, estimated, used):
                 self._count(key_id, Counts(estimated=estimated, used=used))
-                self._settle(key_id, {"tpm": used - estimated}, at_ms)
+                self._enter(key_id, {"tpm": used - estimated}, at_ms, is_take=False)
             case GaveBack(at_ms, tokens):
                 self._count(key_id, Counts(failed=1))
-                self._settle(key_id, {"rpm": -1, "tpm": -tokens}, at_ms)
+                self._enter(key_id, {"rpm": -1, "tpm": -tokens}, at_ms, is_take=False)
             case CallRejected(at_ms, refused_by):
                 self._count(key_id, Counts(rejected=1, rejected_above=int(refused_by != key_id)))
                 self[key_id].retry_at_ms = at_ms + round(report.retry_after_s * 1000)
@@ -71,15 +70,10 @@ class Book:
             for tally in self.tallies
         ]
 
-    def _take(self, key_id: str, amounts: Mapping[str, int], at_ms: int) -> None:
+    def _enter(self, key_id: str, amounts: Mapping[str, int], at_ms: int, *, is_take: bool) -> None:
         for tally in self._both(key_id):
             tally.taken_tokens += amounts["tpm"]
-            tally.ledger.take(_limited(amounts, tally), at_ms)
-
-    def _settle(self, key_id: str, changes: Mapping[str, int], at_ms: int) -> None:
-        for tally in self._both(key_id):
-            tally.taken_tokens += changes["tpm"]
-            tally.ledger.settle(_limited(changes, tally), at_ms)
+            tally.ledger.enter(amounts, at_ms, is_take=is_take)
 
     def _count(self, key_id: str, counts: Counts) -> None:
         for tally in self._both(key_id):
@@ -89,7 +83,3 @@ class Book:
         tally = self[entity_id]
         parent_id = tally.member.parent_id
         return [tally] if parent_id is None else [tally, self[parent_id]]
-
-
-def _limited(amounts: Mapping[str, int], tally: DemoTally) -> dict[str, int]:
-    return {name: amount for name, amount in amounts.items() if name in tally.limits}

@@ -14,34 +14,25 @@ from zae_limiter.loadtest.load_options import CAPACITY_PROVIDERS, LoadOptions
 
 NETWORK, WORKERS, MASTER = "Network", "Workers", "Master"
 LOAD_FLAGS = (
-    Flag("vpc_id", "--vpc-id", NETWORK, "VPC of master and workers. Without it, you are asked.", "VPC"),
-    Flag("subnet_ids", "--subnet-ids", NETWORK, "Subnets in it, separated by commas.", "SUBNETS"),
+    Flag("--vpc-id", NETWORK, "VPC of master and workers. Without it, you are asked.", "VPC"),
+    Flag("--subnet-ids", NETWORK, "Subnets in it, separated by commas.", "SUBNETS"),
     Flag(
-        "dynamodb_endpoint",
         "--dynamodb-endpoint/--no-dynamodb-endpoint",
         NETWORK,
         "Create free gateway endpoints for DynamoDB and S3, unless the VPC has them.",
     ),
     Flag(
-        "ssm_endpoint",
         "--ssm-endpoint/--no-ssm-endpoint",
         NETWORK,
         "Create an endpoint for the tunnel of `loadtest ui`; it is billed by the hour.",
     ),
-    Flag("max_workers", "--max-workers", WORKERS, "Maximum number of workers.", "N"),
-    Flag("users_per_worker", "--users-per-worker", WORKERS, "Users that one worker simulates.", "N"),
-    Flag("min_workers", "--min-workers", WORKERS, "Minimum number of workers.", "N"),
-    Flag("lambda_timeout_minutes", "--lambda-timeout", WORKERS, "Time limit of a worker, at most 15.", "MINUTES"),
-    Flag("lambda_memory_mb", "--lambda-memory", WORKERS, "Memory of a worker; 1769 is one CPU.", "MB"),
+    Flag("--max-workers", WORKERS, "Maximum number of workers.", "N"),
+    Flag("--users-per-worker", WORKERS, "Users that one worker simulates.", "N"),
+    Flag("--min-workers", WORKERS, "Minimum number of workers.", "N"),
+    Flag("--lambda-timeout", WORKERS, "Time limit of a worker, at most 15.", "MINUTES", named="lambda_timeout_minutes"),
+    Flag("--lambda-memory", WORKERS, "Memory of a worker; 1769 is one CPU.", "MB", named="lambda_memory_mb"),
+    Flag("--capacity-provider", MASTER, f"Capacity of the master: {' or '.join(CAPACITY_PROVIDERS)}.", "NAME"),
     Flag(
-        "capacity_provider",
-        "--capacity-provider",
-        MASTER,
-        f"Capacity of the master: {' or '.join(CAPACITY_PROVIDERS)}.",
-        "NAME",
-    ),
-    Flag(
-        "build_image",
         "--build-image/--no-build-image",
         MASTER,
         "Build the image with docker and push it to ECR, for subnets without a route to the internet.",

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from zae_limiter.cli._amount_syntax import AMOUNT_FORM, gather_amounts, parse_amount
 from zae_limiter.cli._endpoint import remember_endpoint
 from zae_limiter.cli._help import SectionedOption
 from zae_limiter.cli._hints import PLACE, remember
-from zae_limiter.cli._limit_syntax import AMOUNT_FORM, LIMIT_FORM, gather_amounts, parse_amount, parse_limit
+from zae_limiter.cli._limit_syntax import LIMIT_FORM, parse_limit
 from zae_limiter.cli._options import json_option, reading_each
 from zae_limiter.cli._place import Command, Region, StoreLocation, target_of
 from zae_limiter.core.limit import Limit

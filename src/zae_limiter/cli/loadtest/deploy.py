@@ -14,7 +14,7 @@ from zae_limiter.cli._place import StoreLocation, place_options
 from zae_limiter.cli._stack_options import explained_in_flags
 from zae_limiter.cli.loadtest._choose_network import with_network
 from zae_limiter.cli.loadtest._load_options import ALL_FLAGS, LOAD_CODES, directory_option, load_options
-from zae_limiter.cli.loadtest._pushing import print_pushed, pushed_facts
+from zae_limiter.cli.loadtest.push import print_pushed, pushed_facts
 from zae_limiter.core.location import selecting_options
 from zae_limiter.core.names import check_stack_name
 from zae_limiter.infra.stack_state import StackResult

@@ -95,8 +95,6 @@ class HttpResponseReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store the headers that are used."""
         self._head_bytes += len(name) + len(value)
-        if self._head_bytes > _MOST_HEAD_BYTES:
-            raise BrokenResponseError(f"the answer's headers are larger than {_MOST_HEAD_BYTES} bytes")
         # Most headers are skipped by their first letter, which is cheaper than a lowercase copy.
         if name[0] not in _FIRST_LETTERS:
             return
@@ -111,8 +109,10 @@ class HttpResponseReader:
             self._error_type = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Note that the body follows."""
+        """Note that the body follows, and reject headers that are too large; until here, ``feed`` bounds them."""
         self._head_whole = True
+        if self._head_bytes > _MOST_HEAD_BYTES:
+            raise BrokenResponseError(f"the answer's headers are larger than {_MOST_HEAD_BYTES} bytes")
 
     def on_body(self, chunk: bytes) -> None:
         """Store a part of the body."""

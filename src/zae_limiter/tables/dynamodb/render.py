@@ -41,10 +41,14 @@ Clause = tuple[Any, ...]
 
 
 class _Template(NamedTuple):
-    """The text of a shape with format specifiers for its values, and whether it writes keys of an index."""
+    """The text of a shape with format specifiers for its values, and whether it writes keys of an index.
+
+    ``counts`` is True if all its values are integers.
+    """
 
     text: bytes
     moves: bool
+    counts: bool
 
 
 def dump(value: object) -> bytes:
@@ -88,16 +92,16 @@ def expressions(operation: Operation) -> bytes:
     clauses = tuple([_READERS[condition.__class__](condition, values) for condition in operation.when])
     if not clauses and type(operation) is Check:
         clauses = ((_always,),)
-    template = _template(changes, clauses, tuple([value.__class__ for value in values]))
+    # Without a loop in Python, because nearly all values are short numbers and every acquire has many.
+    template = _template(changes, clauses, tuple(map(type, values)))
     if template.moves:
         _check_places(operation)
     if not values:
         return template.text
-    # Formatted inline, because nearly all values are short numbers, and a call for each would cost more.
     short = SHORT_NUMBER
-    return template.text % tuple(
-        [value if value.__class__ is int and -short < value < short else _filling(value) for value in values]
-    )
+    if template.counts and -short < min(values) and max(values) < short:
+        return template.text % tuple(values)
+    return template.text % tuple([_filling(value) for value in values])
 
 
 def _filling(value: Any) -> Any:
@@ -131,7 +135,7 @@ def _template(changes: Clause | None, clauses: tuple[Clause, ...], kinds: tuple[
     # Only the values are formatted, so a % in a name must be escaped.
     text = members.replace(b"%", b"%%") + writing.value_members() if kinds else members
     written = () if changes is None else (*changes[0], *changes[1], *changes[2])
-    return _Template(text, not keeps_place(written))
+    return _Template(text, not keeps_place(written), {*kinds} == {int})
 
 
 def _member(name: str, value: object) -> bytes:

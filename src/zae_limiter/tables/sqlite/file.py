@@ -12,6 +12,7 @@ from zae_limiter.core.version_errors import IncompatibleSchemaError
 from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.private_file import create_directory, create_file
 from zae_limiter.tables.sqlite.identity import FileIdentity, discard_foreign_log, identity_of
+from zae_limiter.tables.sqlite.snapshot import KeepingCursor
 
 APPLICATION_ID = 0x5A41454C
 """The letters ZAEL, which mark the files of this package."""
@@ -181,7 +182,7 @@ def storage_error(path: str, error: sqlite3.Error) -> StorageError:
     return StorageError(path, _REASONS.get(primary_code(error), f"{error}. Check the disk, or name another file."))
 
 
-def connect(path: str, identity: FileIdentity | None) -> sqlite3.Cursor:
+def connect(path: str, identity: FileIdentity | None) -> KeepingCursor:
     """Open a connection that never waits for locks, and return its only cursor.
 
     Raises:
@@ -190,7 +191,7 @@ def connect(path: str, identity: FileIdentity | None) -> sqlite3.Cursor:
     """
     connection = open_file(path, 0, identity)
     try:
-        cursor = connection.cursor()
+        cursor = connection.cursor(KeepingCursor)
         # Commits do not sync. They survive a crash of the process, but a crash of the machine may lose the last ones.
         # Checkpoints sync before the log is overwritten, so the file is never damaged.
         cursor.execute("PRAGMA synchronous = NORMAL")

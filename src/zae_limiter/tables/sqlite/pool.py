@@ -16,6 +16,7 @@ from zae_limiter.core.errors import RepositoryClosedError, ValidationError
 from zae_limiter.tables.blocking import Busy
 from zae_limiter.tables.sqlite.file import connect, is_busy, prepare
 from zae_limiter.tables.sqlite.identity import LogIdentity, discard_old_log, identity_of, log_identity
+from zae_limiter.tables.sqlite.snapshot import KeepingCursor, KeptSnapshots
 
 _LOANS_BETWEEN_LOOKS = 16
 """Every this many calls, the pool checks whether the file was replaced."""
@@ -32,7 +33,7 @@ _gate = threading.RLock()
 """Held by a thread that opens a connection or forks, so that no connection is opened during a fork."""
 
 
-Loan = tuple[sqlite3.Cursor, deque[sqlite3.Cursor]]
+Loan = tuple[KeepingCursor, deque[KeepingCursor]]
 """A cursor, and the idle cursors of the same file that it goes back to."""
 
 
@@ -93,12 +94,13 @@ class Pool:
 
     def __init__(self, path: str, wait_s: float) -> None:
         self.turn = Turn()
+        self.snapshots = KeptSnapshots()
         self._path = path
-        self._idle: deque[sqlite3.Cursor] = deque()
+        self._idle: deque[KeepingCursor] = deque()
         # Weak: a cursor that an interrupted caller did not give back is closed with its last reference.
-        self._open: WeakSet[sqlite3.Cursor] = WeakSet()
+        self._open: WeakSet[KeepingCursor] = WeakSet()
         # Cursors of interrupted callers, which are still to be closed.
-        self.doomed: deque[sqlite3.Cursor] = deque()
+        self.doomed: deque[KeepingCursor] = deque()
         self._loans = 0
         self._closed = False
         # The log of the current file; known once there is a connection.
@@ -154,6 +156,25 @@ class Pool:
         idle, self._idle = self._idle, deque()
         self._drop_all(idle)
 
+    def release_snapshots(self) -> None:
+        """Release the snapshots of idle connections. A thread that writes meanwhile may keep its own."""
+        idle = self._idle
+        for _ in range(len(idle)):
+            with suppress(IndexError):
+                cursor = idle.popleft()
+                cursor.release()
+                self.give_back((cursor, idle))
+
+    def release_all_snapshots(self) -> None:
+        """Release the snapshots of all connections, after waiting for the turn of a thread that keeps one."""
+        turn = self.turn
+        try:
+            turn.begin()
+            self.release_snapshots()
+        finally:
+            with suppress(RuntimeError):
+                turn.end()
+
     def rest(self) -> None:
         """Close every connection before a fork; wait at most about a second for those in use."""
         for _ in range(_FORK_WAITS):
@@ -205,7 +226,7 @@ class Pool:
         self._drop_all(idle)
         self._identity = prepare(self._path, wait_s=0)
 
-    def _drop_all(self, idle: deque[sqlite3.Cursor]) -> None:
+    def _drop_all(self, idle: deque[KeepingCursor]) -> None:
         """Close idle connections."""
         with suppress(IndexError):
             while True:
@@ -218,7 +239,7 @@ class Pool:
             with suppress(ValueError):
                 self.doomed.remove(cursor)
 
-    def _drop(self, cursor: sqlite3.Cursor) -> None:
+    def _drop(self, cursor: KeepingCursor) -> None:
         """Close the connection of a cursor; an open transaction is rolled back."""
         if identity_of(self._path) not in (None, self._identity):
             # SQLite does not delete the log of a replaced file with its last connection. The next process would apply
@@ -226,6 +247,8 @@ class Pool:
             with suppress(Busy, OSError):
                 discard_old_log(self._path, self._identity, self._log)
         with suppress(sqlite3.Error):
+            # SQLite would keep a connection with an unfinished statement open.
+            cursor.release()
             cursor.connection.close()
         self._open.discard(cursor)
 
@@ -259,6 +282,7 @@ def _in_child() -> None:
     """Replace the turns and release the gate: the threads that held a turn do not exist in the child."""
     for pool in list(_pools):
         pool.turn = Turn()
+        pool.snapshots = KeptSnapshots()
     _gate.release()
 
 

@@ -1,4 +1,7 @@
-"""Turns a query into the SQL statement that reads its page. Pure."""
+"""Turns a query into the SQL statement that reads its page, and reads rows and sizes."""
+
+import sqlite3
+from typing import Any
 
 from zae_limiter.schema.operations import Query
 from zae_limiter.tables.paging import range_of, start_of
@@ -48,3 +51,18 @@ def _bounds(query: Query) -> list[tuple[str, str]]:
     if start is not None and query.descending:
         bounds.append(("<=", start[0]))
     return bounds
+
+
+def select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
+    """Return every row a statement finds; none if a key cannot be encoded as UTF-8, because no row has such a key."""
+    try:
+        return cursor.execute(*statement).fetchall()
+    except UnicodeEncodeError:
+        return []
+
+
+def measure(cursor: sqlite3.Cursor, _: None) -> tuple[int, int]:
+    """Return the number of items in a file, and its size in bytes."""
+    questions = ("SELECT count(*) FROM items", "PRAGMA page_count", "PRAGMA page_size")
+    items, pages, bytes_per_page = (cursor.execute(question).fetchone()[0] for question in questions)
+    return items, pages * bytes_per_page

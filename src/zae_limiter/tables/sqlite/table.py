@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from zae_limiter.core.checkpoint import LIMIT_BYTES
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
@@ -33,19 +33,19 @@ from zae_limiter.schema.operations import (
     Update,
     Write,
 )
-from zae_limiter.tables.blocking import Busy, Swept
+from zae_limiter.tables.blocking import Swept
 from zae_limiter.tables.evaluate import apply, check_transaction, keeps_place, moves, places
 from zae_limiter.tables.paging import keys_of, page_of
 from zae_limiter.tables.sqlite import log
+from zae_limiter.tables.sqlite.access import FileAccess
 from zae_limiter.tables.sqlite.checkpoint import WriteAheadLog
-from zae_limiter.tables.sqlite.file import OPENING_WAIT_S, is_busy, transaction
-from zae_limiter.tables.sqlite.pool import Loan, Pool
-from zae_limiter.tables.sqlite.query import Statement, statement_of
+from zae_limiter.tables.sqlite.file import OPENING_WAIT_S, transaction
+from zae_limiter.tables.sqlite.pool import Pool
+from zae_limiter.tables.sqlite.query import measure, select, statement_of
+from zae_limiter.tables.sqlite.snapshot import WRITES_PER_SNAPSHOT, KeepingCursor
 from zae_limiter.tables.sqlite.text import NO_ROW, Row, row_after, row_of_item, row_of_text
 from zae_limiter.tables.totals import BUCKET, RETENTION_HOURS, KnownInUse
 
-A = TypeVar("A")
-R = TypeVar("R")
 Result = dict[str, Any] | Refused | Missing
 
 _SELECT = "SELECT body, hour, id FROM items WHERE pk = ? AND sk = ?"
@@ -102,6 +102,7 @@ class SqliteTable:
         self.path = os.path.abspath(os.fspath(path))
         self._pool = Pool(self.path, wait_s)
         self._log = WriteAheadLog(self.path, log_limit_bytes)
+        self._access = FileAccess(self._pool, self._log)
         # A cache of rows. An outdated row does no harm: its text no longer matches, so the compare-and-swap fails.
         self._rows: dict[Key, Row] = {}
         self._in_use = KnownInUse()
@@ -112,15 +113,15 @@ class SqliteTable:
 
     def get(self, key: Key) -> Item | None:
         """Return the item, None if it does not exist."""
-        return self._reading(self._read, key).item or None
+        return self._access.reading(self._read, key).item or None
 
     def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
         """Return the items in the order of their keys, None for each that does not exist, from one snapshot."""
-        return [row.item or None for row in self._reading(self._read_all, keys)]
+        return [row.item or None for row in self._access.reading(self._read_all, keys)]
 
     def query(self, query: Query) -> Page:
         """Return one page of a partition of the table or of an index."""
-        found = self._reading(_select, statement_of(query))
+        found = self._access.reading(select, statement_of(query))
         entries = [(row[0], row[1], row[2]) for row in found]
         if query.index is not None:
             return page_of(query, entries, [keys_of(query, entry) for entry in entries])
@@ -128,13 +129,47 @@ class SqliteTable:
 
     def write(self, operation: Write) -> Applied | Refused | Missing | Unavailable:
         """Carry out one operation if its conditions hold."""
-        return self._writing(self._write, operation)
+        if isinstance(operation, DirectUpdate) and not self._reads_first and self._log.write_pause is None:
+            outcome = self._write_in_snapshot(operation)
+            if outcome is not None:
+                return outcome
+        return self._access.writing(self._write, operation)
+
+    def _write_in_snapshot(self, operation: DirectUpdate) -> Applied | Unavailable | None:
+        """Carry out the usual write of an acquire, in the snapshot that its connection keeps.
+
+        None if nothing was written, because it takes more than that, or the cache or the snapshot may be old.
+
+        Raises:
+            Busy: The file is locked.
+        """
+        pool, loan = self._pool, None
+        turn = pool.turn
+        try:
+            try:
+                loan = pool.borrow(turn)
+                applied = self._swap_cached(loan[0], operation)
+            except (ValueError, OverflowError, sqlite3.Error) as error:
+                return self._access.after_failure(loan, error)
+            except BaseException:
+                # As after any interrupted call.
+                if loan is not None:
+                    pool.doomed.append(loan[0])
+                    pool.drop_doomed()
+                raise
+            pool.give_back(loan)
+            return applied
+        finally:
+            try:  # noqa: SIM105 - a context manager could be interrupted before the turn has ended
+                turn.end()
+            except RuntimeError:
+                pass
 
     def transact(self, operations: Sequence[Operation]) -> Committed | Cancelled | Unavailable:
         """Carry out all operations, or none."""
         operations = tuple(operations)
         check_transaction(operations)
-        results = self._writing(self._carry_out, operations)
+        results = self._access.writing(self._carry_out, operations)
         if isinstance(results, Unavailable):
             return results
         reasons = tuple(None if isinstance(result, dict) else result for result in results)
@@ -145,7 +180,7 @@ class SqliteTable:
 
         The updates change no key, and remove at most one attribute each.
         """
-        found = self._writing(self._swap_all, updates)
+        found = self._access.writing(self._swap_all, updates)
         return None if isinstance(found, Unavailable) else found
 
     def batch_delete(self, keys: Sequence[Key]) -> None:
@@ -156,36 +191,36 @@ class SqliteTable:
         """Check the next ``limit`` items and remove those that have expired."""
         # SQLite filters the rows. For each row that it returns, this thread waits for the interpreter lock. Its read
         # stays open meanwhile, and an open read keeps the log from being shortened.
-        rows = self._reading(log.next_rows, (self._swept_to, limit))
+        rows = self._access.reading(log.next_rows, (self._swept_to, limit))
         removed, after = 0, self._swept_to
-        while found := self._reading(_select, (_EXPIRED, (after, rows.last, now_s, _REMOVED_AT_ONCE))):
+        while found := self._access.reading(select, (_EXPIRED, (after, rows.last, now_s, _REMOVED_AT_ONCE))):
             # The expiry is a condition, because another writer may have extended it meanwhile.
             removed += self._removing([Delete(Key(pk, sk), (Equals("ttl", ttl),)) for _, pk, sk, ttl in found])
             after = found[-1][0]
         finished = rows.found < limit
         self._swept_to = 0 if finished else rows.last
-        if self._reading(log.is_overdue, now_s // 3600 - RETENTION_HOURS):
-            self._changing(log.forget, now_s // 3600 - RETENTION_HOURS)
+        if self._access.reading(log.is_overdue, now_s // 3600 - RETENTION_HOURS):
+            self._access.changing(log.forget, now_s // 3600 - RETENTION_HOURS)
         return Swept(removed, finished)
 
     def log_open(self, start: int, limit: int) -> int | None:
         """Log the usage of about ``limit`` open buckets; return the start of the next call, None after the last."""
-        used, after = self._reading(log.find_used, (start, limit))
+        used, after = self._access.reading(log.find_used, (start, limit))
         for first in range(0, len(used), _LOGGED_AT_ONCE):
-            self._changing(log.log_used, used[first : first + _LOGGED_AT_ONCE])
+            self._access.changing(log.log_used, used[first : first + _LOGGED_AT_ONCE])
         return after
 
     def changes(self, after: int, limit: int) -> list[Change]:
         """Return at most ``limit`` logged changes after a sequence number, in order."""
-        return self._reading(log.read, (after, limit))
+        return self._access.reading(log.read, (after, limit))
 
     def trim(self, up_to: int) -> None:
         """Delete the logged changes up to and including a sequence number."""
-        self._changing(log.trim, up_to)
+        self._access.changing(log.trim, up_to)
 
     def size(self) -> TableSize:
         """Return the number of items, the size of the file with the pages that are still in its log, and the log's."""
-        return TableSize(*self._reading(_size, None), self._log.size_bytes, self._log.held_back)
+        return TableSize(*self._access.reading(measure, None), self._log.size_bytes, self._log.held_back)
 
     def wants_checkpoint(self) -> bool:
         """Return whether this process has written enough for a checkpoint, or the log is too long."""
@@ -206,84 +241,35 @@ class SqliteTable:
         written.
         """
         self._since_checkpoint = 0
-        self._reading(self._log.bring_in, monotonic_s)
+        snapshots = self._pool.snapshots
+        try:
+            # A copy of the log stops at the pages that the oldest snapshot needs.
+            snapshots.pause()
+            self._pool.release_snapshots()
+            self._access.reading(self._log.bring_in, monotonic_s)
+        finally:
+            snapshots.resume()
+
+    def wants_snapshots(self) -> bool:
+        """Return whether quick writes would be cheaper if snapshots were kept, and they are not yet."""
+        return not self._pool.snapshots.is_watched
+
+    def keep_snapshots(self) -> None:
+        """Write faster until there are few writes; call it from a thread.
+
+        Connections keep their snapshots between writes meanwhile.
+        """
+        pool = self._pool
+        if pool.snapshots.watch(pool.release_snapshots):
+            pool.release_all_snapshots()
 
     def close(self) -> None:
         """Close the file; SQLite copies the log into it when the last process closes it."""
         self._pool.close()
 
-    def _reading(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
-        """Make a call that reads.
-
-        Raises:
-            Busy: The file is locked.
-            RateLimiterUnavailable: The file cannot be read.
-        """
-        try:
-            return self._use(self._pool.borrow(), call, argument)
-        except sqlite3.Error as error:
-            if is_busy(error):
-                raise Busy from error
-            raise RateLimiterUnavailable(error) from error
-
-    def _writing(self, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R | Unavailable:
-        """Make a call that writes; threads of this process take turns.
-
-        Raises:
-            Busy: The file is locked.
-        """
-        write_pause = self._log.write_pause
-        if write_pause is not None and write_pause.lasts():
-            raise Busy
-        turn = self._pool.turn
-        try:
-            # Inside the try statement, because an interrupt may come immediately after the turn has begun.
-            return self._use(self._pool.borrow(turn), call, argument)
-        except sqlite3.Error as error:
-            if is_busy(error):
-                raise Busy from error
-            return Unavailable(error, ambiguous=False)
-        finally:
-            try:  # noqa: SIM105 - a context manager could be interrupted before the turn has ended
-                turn.end()
-            except RuntimeError:
-                pass
-
-    def _use(self, loan: Loan, call: Callable[[sqlite3.Cursor, A], R], argument: A) -> R:
-        """Make a call with a borrowed cursor, and give the cursor back."""
-        try:
-            answer = call(loan[0], argument)
-        except (ValidationError, sqlite3.Error) as error:
-            self._pool.give_back_after(loan, error)
-            raise
-        except BaseException:
-            # An interrupt, maybe within a transaction. Noted in this frame, because a second interrupt may strike at
-            # the start of the next function. Then the next borrower closes the connection.
-            self._pool.doomed.append(loan[0])
-            self._pool.drop_doomed()
-            raise
-        self._pool.give_back(loan)
-        return answer
-
-    def _changing(self, call: Callable[[sqlite3.Cursor, A], None], argument: A) -> None:
-        """Make a call that writes and returns nothing, in one transaction.
-
-        Raises:
-            Busy: The file is locked.
-            RateLimiterUnavailable: The file cannot be written.
-        """
-
-        def change(cursor: sqlite3.Cursor, argument: A) -> None:
-            with transaction(cursor, "BEGIN IMMEDIATE"):
-                call(cursor, argument)
-
-        outcome = self._writing(change, argument)
-        if isinstance(outcome, Unavailable):
-            raise RateLimiterUnavailable(outcome.cause)
-
     def _removing(self, operations: Sequence[Delete]) -> int:
         """Carry out the deletes whose conditions hold, in one transaction, and return their number."""
-        results = self._writing(self._carry_out_each, operations)
+        results = self._access.writing(self._carry_out_each, operations)
         if isinstance(results, Unavailable):
             raise RateLimiterUnavailable(results.cause)
         return sum(isinstance(result, dict) for result in results)
@@ -322,6 +308,37 @@ class SqliteTable:
                 return outcome
         return None
 
+    def _swap_cached(self, cursor: KeepingCursor, operation: DirectUpdate) -> Applied | None:
+        """Replace a cached row if its text is unchanged in the file; None if not, or if it takes more than that.
+
+        Only success proves that the cached row is current. So what is refused on it is None too.
+        """
+        key = operation.key
+        row = self._rows.get(key, NO_ROW)
+        text, item, pattern, hour, row_id = row
+        if pattern is None or hour != self.hour:
+            return None
+        new, names = operation.applied_to(item), operation.written_names()
+        if new is None or not (names is pattern.covered or pattern.fits(names)):
+            return None
+        if type(operation) is not BucketTake and self._in_use.raises(operation, new, hour):
+            return None
+        new_text = pattern.constant + pattern.numbers % pattern.read(new)
+        expires_s = new.get("ttl")
+        if expires_s.__class__ is not int:
+            expires_s = _expiry(new)
+        cursor.execute(_REPLACE, (expires_s, new_text, row_id, text))
+        if not cursor.rowcount:
+            # Another process has changed the row. A cached row would lose again, so the next writes read first.
+            self._reads_first = _READS_AFTER_LOSING
+            return None
+        # Faster than Row(...) and Applied(...).
+        self._rows[key] = _new_tuple(Row, (new_text, new, pattern, hour, row_id))
+        self._since_checkpoint = writes = self._since_checkpoint + 1
+        if not writes % WRITES_PER_SNAPSHOT:
+            self._pool.snapshots.renew(cursor)
+        return _new_tuple(Applied, (new,))
+
     def _swap(self, cursor: sqlite3.Cursor, operation: Update, row: Row) -> Applied | Refused | Missing | None:
         """Replace a row if its text is unchanged in the file; None if not, or if its usage has to be logged first."""
         text, item, _, hour, row_id = row
@@ -333,18 +350,14 @@ class SqliteTable:
         if not item or (hour != self.hour and key.sk == BUCKET) or raises:
             return None
         after = row_after(row, operation, new)
-        # The usual expiry inline, because every acquire runs this.
-        expires_s = new.get("ttl")
-        if expires_s.__class__ is not int or not -_LARGEST <= expires_s <= _LARGEST:
-            expires_s = _expiry(new)
-        cursor.execute(_REPLACE, (expires_s, after[0], row_id, text))
+        cursor.execute(_REPLACE, (_expiry(new), after.text, row_id, text))
         if not cursor.rowcount:
-            # Another process has changed the row. A cached row would lose again, so the next writes read first.
+            # As in ``_swap_cached``.
             self._reads_first = _READS_AFTER_LOSING
             return None
         self._rows[key] = after
         self._since_checkpoint += 1
-        return _new_tuple(Applied, (new,))
+        return Applied(new)
 
     def _swap_all(self, cursor: sqlite3.Cursor, updates: Sequence[Update]) -> list[Item] | None:
         """Replace several rows in one transaction.
@@ -435,7 +448,7 @@ class SqliteTable:
 
     def _look_at(self, cursor: sqlite3.Cursor, key: Key) -> Row:
         """Read the row of a key; its text is decoded only if it differs from the cached one."""
-        found = _select(cursor, (_SELECT, (key.pk, key.sk)))
+        found = select(cursor, (_SELECT, (key.pk, key.sk)))
         if not found:
             return NO_ROW
         text, hour, row_id = found[0]
@@ -469,21 +482,6 @@ class SqliteTable:
             for oldest in list(islice(self._rows, _FORGOTTEN_AT_ONCE)):
                 self._rows.pop(oldest, None)
         self._rows[key] = row
-
-
-def _select(cursor: sqlite3.Cursor, statement: Statement) -> list[Any]:
-    """Return every row a statement finds; none if a key cannot be encoded as UTF-8, because no row has such a key."""
-    try:
-        return cursor.execute(*statement).fetchall()
-    except UnicodeEncodeError:
-        return []
-
-
-def _size(cursor: sqlite3.Cursor, _: None) -> tuple[int, int]:
-    """Return the number of items in a file, and its size in bytes."""
-    questions = ("SELECT count(*) FROM items", "PRAGMA page_count", "PRAGMA page_size")
-    items, pages, bytes_per_page = (cursor.execute(question).fetchone()[0] for question in questions)
-    return items, pages * bytes_per_page
 
 
 def _drops_one(operation: Update) -> bool:

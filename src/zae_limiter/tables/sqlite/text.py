@@ -21,19 +21,28 @@ def _nothing(item: dict[str, Any]) -> tuple[()]:
 class Pattern:
     """The JSON of an item in two parts: the constant part, and a format string for the numbers that writes change.
 
-    ``covers`` returns whether all of some names are names of such numbers.
+    ``covers`` returns whether all of some names are names of such numbers. ``covered`` are the names for which ``fits``
+    was last True, so that the same object need not be checked again.
     """
 
-    __slots__ = ("constant", "covers", "names", "numbers", "read")
+    __slots__ = ("constant", "covered", "covers", "names", "numbers", "read")
 
     def __init__(self, names: tuple[str, ...], item: dict[str, Any]) -> None:
         self.names = names
         self.covers = frozenset(names).issuperset
+        self.covered: tuple[str, ...] = ()
         self.read = itemgetter(*names) if names else _nothing
         constant = _encode({name: value for name, value in item.items() if name not in names})[1:-1]
         self.constant = "{" + constant + ("," if constant and names else "")
         # A format string, so a % in a name is escaped.
         self.numbers = ",".join(encode_basestring_ascii(name).replace("%", "%%") + ":%d" for name in names) + "}"
+
+    def fits(self, names: tuple[str, ...] | None) -> bool:
+        """Return whether the numbers include all that a write changes; ``names`` is None if it removes one."""
+        if names is None or not self.covers(names):
+            return False
+        self.covered = names
+        return True
 
 
 class Row(NamedTuple):
@@ -94,8 +103,8 @@ def row_after(row: Row, update: Update, item: dict[str, Any]) -> Row:
         if pattern is WHOLE:
             fits = False
         elif isinstance(update, DirectUpdate):
-            # It writes integers only. Asked this way, because every acquire runs this.
-            fits = update.is_covered_by(pattern.covers)
+            # It writes integers only.
+            fits = pattern.fits(update.written_names())
         else:
             fits = not update.remove and pattern.covers(update.add) and pattern.covers(update.set)
             for value in update.set.values():

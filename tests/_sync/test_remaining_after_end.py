@@ -1,0 +1,13 @@
+"""What a lease says is left, after it has ended."""  # generated from _async by tools/mirror.py; do not edit
+
+from zae_limiter import Limit
+
+
+def test_lease_that_has_ended_counts_its_adjustment_once(repo, limiter):
+    """It is part of the cached view once it is written."""
+    repo.set_system_defaults([Limit.per_day("tpd", 1_000)])
+    with limiter.acquire("user-1", "gpt-4", {"tpd": 100}) as lease:
+        lease.adjust(tpd=50)
+        inside = lease.remaining
+
+    assert inside == lease.remaining == {"tpd": 850}
