@@ -84,7 +84,7 @@ def test_fixed_seeds_contain_every_fault_and_runs_without_faults() -> None:
     plans = [plan_of(seed) for seed in range(FIXED)]
 
     assert set(FAULTS) == set().union(*(plan.faults for plan in plans))
-    assert 5 < sum(plan.faults <= {LEVELS, ACROSS} for plan in plans)
+    assert 5 < sum(plan.faults <= {LEVELS, ACROSS, RESERVE} for plan in plans)
 
 
 def test_run_of_the_same_seed_is_identical_in_every_process() -> None:
