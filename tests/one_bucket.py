@@ -19,7 +19,6 @@ from zae_limiter.core.acquire import (
     Resolve,
     Take,
     amounts_of,
-    next_step,
 )
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, settle
@@ -27,6 +26,8 @@ from zae_limiter.core.config import Resolution
 from zae_limiter.core.levels import limit_levels, statuses
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Applied, Missing, Refused
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.reserved_take import next_step_above
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import EffectiveLimits, effective_limits, own_effective_limits
 from zae_limiter.schema import bucket_writes
@@ -122,9 +123,11 @@ def step(
     consume: Mapping[str, int],
     now: TimeBounds,
     progress: Progress | None = None,
+    reserve: Reserve | None = None,
 ) -> NextStep:
     """Return the next step of a request."""
-    return next_step(seen, terms, amounts_of(dict(consume), terms), now, progress or Progress(trust_ms=1000))
+    known = progress or Progress(trust_ms=1000)
+    return next_step_above(seen, terms, amounts_of(dict(consume), terms), now, known, reserve)
 
 
 def write_of(
@@ -189,19 +192,19 @@ class Client:
     seen: BucketView | None = None
     steps: list[NextStep] = field(default_factory=list)
     trust_ms: int = 1000
+    reserve: Reserve | None = None
 
     def request(self, consume: Mapping[str, int], now: TimeBounds) -> list[LimitStatus]:
         """Request these amounts; return [] if admitted, otherwise the statuses for the caller."""
         progress = Progress(trust_ms=self.trust_ms)
         self.steps = []
         while len(self.steps) < 64:
-            chosen = step(self.seen, self.terms, consume, now, progress)
+            chosen = step(self.seen, self.terms, consume, now, progress, self.reserve)
             self.steps.append(chosen)
             if isinstance(chosen, Reject):
                 levels = limit_levels(self.seen, self.terms, chosen.at)
-                return statuses(
-                    ("user-1", "gpt-4"), levels, amounts_of(dict(consume), self.terms), chosen.at, chosen.at
-                )
+                amounts = amounts_of(dict(consume), self.terms)
+                return statuses(("user-1", "gpt-4"), levels, amounts, chosen.at, chosen.at, self.reserve)
             if isinstance(chosen, Look):
                 self.look(now)
                 progress = progress.after_look()

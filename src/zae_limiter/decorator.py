@@ -127,7 +127,7 @@ class _Arguments:
         taken = entity, self.resource, amounts, self.limits, self.on_unavailable, self.on_error
         others = self.also(*args, **kwargs) if callable(self.also) else self.also
         max_wait, priority = self.waits
-        if max_wait is not None:
+        if max_wait is not None or priority:
             return limiter.acquire(*taken, also=others, max_wait=max_wait, priority=priority)
         return limiter.acquire(*taken, also=others) if others else limiter.acquire(*taken)
 

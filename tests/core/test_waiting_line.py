@@ -174,7 +174,7 @@ def test_flows_that_are_gone_are_forgotten():
         line.join(one, 0.1)
         line.leave(one)
 
-    assert len(line._classes[0]._flows) < 30
+    assert len(line._classes[0.0, 0]._flows) < 30
 
 
 class Reference:

@@ -45,6 +45,7 @@ each other (see ``pool``). So a configuration has finitely many states, and all 
   has fewer tokens, never more.
 - once: a credit by an operator is given once with its key, and all of it reaches the bucket.
 - shards: every number belongs to exactly one shard, and no shard of several expires.
+- reserve: a take that must leave a part of the capacity leaves it, on every shard that it takes from.
 - admitted: a request that is made while all others pause is admitted exactly if the tokens exist, however old the
   client's view is.
 

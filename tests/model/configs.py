@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.one_bucket import own, stored
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.view import EffectiveLimits
 
 BASE_MS = 1_699_999_200_000
@@ -26,6 +27,7 @@ class Order(NamedTuple):
     An operator may reset, or grant a credit.
 
     ``effort``: how many tokens a take gives away so that it is not refused, as in ``core.add_or_set``.
+    ``reserve``: what a take must leave, None if it may take everything.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Order(NamedTuple):
     credits: Milli
     shard: int = 0
     effort: int = 0
+    reserve: Reserve | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Config:
 
     ``versions``: the limits, in the order in which the configuration changes to them. ``own``: the limits are the
     clients' own; client i uses version i. ``consumes``: the requests of a client. ``debts`` and ``refunds``: its
-    settlements. ``combines``: a settlement may also be put off, and written with the client's next take. ``grain``: a
+    settlements. ``reserve``: requests are also made that must leave this part of the capacity.
+    ``combines``: a settlement may also be put off, and written with the client's next take. ``grain``: a
     shard is split only if its halves are multiples of this many millitokens; this keeps the states finite.
     ``deadline_ticks``: how long a write may be in flight, and how long a client retries it. ``lossy``: the actors
     whose requests and answers may be lost; the aggregator is the last. ``late``: for this many clients, a write that
@@ -66,6 +70,7 @@ class Config:
     consumes: tuple[Mapping[str, int], ...] = ({"fast": 1},)
     debts: tuple[Mapping[str, int], ...] = ()
     refunds: tuple[Mapping[str, int], ...] = ()
+    reserve: Reserve | None = None
     combines: bool = False
     efforts: tuple[int, ...] = (0,)
     clients: int = 2
@@ -123,6 +128,11 @@ class Config:
         return whole if even else whole * self.most_shards
 
     @property
+    def reserves(self) -> tuple[Reserve | None, ...]:
+        """What requests must leave; None is nothing."""
+        return (None,) if self.reserve is None else (None, self.reserve)
+
+    @property
     def phases(self) -> int:
         """The number of ticks until times repeat."""
         return self.fold_ms // self.tick_ms
@@ -145,10 +155,11 @@ class Config:
         """Every write that a client may attempt."""
         shards = range(self.most_shards)
         none = self.milli({})
-        asks = [Order("ask", self.milli(one), none, none, k, e)
-                for one in self.consumes for k in shards for e in self.efforts]  # fmt: skip
-        across = [Order("across", self.milli(one), none, none, 0, e)
-                  for one in self.consumes for e in (0, 1) if self.across]  # fmt: skip
+        asks = [Order("ask", self.milli(one), none, none, k, e, reserve)
+                for one in self.consumes for k in shards
+                for e in self.efforts for reserve in self.reserves]  # fmt: skip
+        across = [Order("across", self.milli(one), none, none, 0, e, reserve)
+                  for one in self.consumes for e in (0, 1) for reserve in self.reserves if self.across]  # fmt: skip
         debits = [Order("settle", none, self.milli(one), none, k) for one in self.debts for k in shards]
         credits = [Order("settle", none, none, self.milli(one), k) for one in self.refunds for k in shards]
         apart = [(debt, refund) for debt in self.debts for refund in self.refunds if not set(debt) & set(refund)]
@@ -165,8 +176,12 @@ class Config:
 
     def _combined(self, settlements: Sequence[Order]) -> list[Order]:
         """Return every take with every settlement that may be put off."""
-        taken = [self.milli(one) for one in self.consumes if self.combines]
-        return [one._replace(kind="combine", takes=takes) for takes in taken for one in settlements]
+        taken = [(self.milli(one), reserve) for one in self.consumes for reserve in self.reserves if self.combines]
+        return [
+            one._replace(kind="combine", takes=takes, reserve=reserve)
+            for takes, reserve in taken
+            for one in settlements
+        ]
 
     @cached_property
     def aggregator_orders(self) -> tuple[Order, ...]:
@@ -482,6 +497,46 @@ CONFIGS = (
         consumes=({"fast": 2},),
         across=True,
         lossy=(0,),
+        deeper={"consumes": ({"fast": 1}, {"fast": 2}), "lossy": (0, 1)},
+    ),
+    Config(
+        "reserves",
+        "some requests must leave half of the capacity; others take it meanwhile",
+        ((Limit("fast", 3, 1, 1),),),
+        consumes=({"fast": 1}, {"fast": 2}),
+        reserve=Reserve(1, 3),
+        efforts=(0, 1),
+        lossy=(0,),
+        deeper={"versions": ((Limit("fast", 4, 1, 1),),), "lossy": (0, 1), "efforts": (0, 1, 2)},
+    ),
+    Config(
+        "reserves rebased",
+        "requests that must leave a part take from a bucket whose capacity is lowered and raised",
+        ((Limit("fast", 2, 1, 1),), (Limit("fast", 3, 1, 1),)),
+        own=True,
+        reserve=Reserve(1, 3),
+        lossy=(),
+        deeper={"consumes": ({"fast": 1}, {"fast": 2}), "lossy": (0,)},
+    ),
+    Config(
+        "reserves combined",
+        "requests that must leave a part are written with settlements that were put off",
+        ((Limit("fast", 3, 1, 1),),),
+        debts=({"fast": 1},),
+        refunds=({"fast": 1},),
+        reserve=Reserve(1, 3),
+        combines=True,
+        most_debt=1,
+        lossy=(),
+        deeper={"lossy": (0,), "consumes": ({"fast": 1}, {"fast": 2})},
+    ),
+    replace(
+        _SHARDS,
+        name="reserves across",
+        about="a request that must leave a part of each shard takes from all of them, while they split and merge",
+        reserve=Reserve(1, 2),
+        across=True,
+        forgets=True,
         deeper={"consumes": ({"fast": 1}, {"fast": 2}), "lossy": (0, 1)},
     ),
     replace(

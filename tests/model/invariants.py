@@ -4,7 +4,8 @@ The promise is checked for every span at the same time. ``used`` is the most tha
 what it earned. Time lowers this number, use raises it and a credit lowers it, never below zero.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import product
 
 from tests.many_shards import part_of, shard_of
 from tests.model.configs import Config, Milli, Order
@@ -14,6 +15,7 @@ from tests.model.state import ABSENT, Job, State
 from tests.one_bucket import Client, at
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.multi_shard import take_across
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.schema.bucket_item import BucketView
 
 PROMISE = "promise"
@@ -26,7 +28,8 @@ BELIEF = "belief"
 SHARDS = "shards"
 ADMITTED = "admitted"
 ONCE = "once"
-ALL = frozenset({PROMISE, EXACT, TOTALS, CLAMP, KEPT, DEBT, BELIEF, SHARDS, ADMITTED, ONCE})
+RESERVE = "reserve"
+ALL = frozenset({PROMISE, EXACT, TOTALS, CLAMP, KEPT, DEBT, BELIEF, SHARDS, ADMITTED, ONCE, RESERVE})
 
 Items = tuple[int, ...]
 
@@ -43,10 +46,17 @@ class ViolationError(AssertionError):
 class Invariants:
     """The checks of one exploration; those that are not in ``checked`` pass."""
 
-    def __init__(self, config: Config, pool: Pool, checked: frozenset[str] = ALL) -> None:
+    def __init__(
+        self,
+        config: Config,
+        pool: Pool,
+        checked: frozenset[str] = ALL,
+        decide_across: Callable[..., object] = take_across,
+    ) -> None:
         self._config = config
         self._pool = pool
         self._checked = checked
+        self._decide_across = decide_across
         self._admitted: set[object] = set()
         self._late = [config.most_earned(name, config.deadline_ticks) for name in config.names]
 
@@ -103,7 +113,9 @@ class Invariants:
 
     def check_write(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
         """Check the balances and totals that a write leaves; ``after`` still has its totals."""
-        plan, _ = written
+        plan, order = written
+        if order.reserve is not None:
+            self._check_reserve(before, after, written, phase)
         for at_limit, name in enumerate(self._config.names):
             counted = sum(self._pool.items[before[shard]].get(f"b_{name}_tc", 0) for shard in after)
             total = sum(item.get(f"b_{name}_tc", 0) for item in after.values()) - counted
@@ -152,6 +164,20 @@ class Invariants:
                     KEPT, level >= due - late - cut, f"{level} of {name} left where {due} are due: tokens were lost"
                 )
 
+    def _check_reserve(self, before: Items, after: Mapping[int, Item], written: tuple[Plan, Order], phase: int) -> None:
+        """A take leaves its reserve, on every shard that it takes from."""
+        (plan, order), pool = written, self._pool
+        assert order.reserve is not None, "the caller has checked it"
+        for name, taken in zip(self._config.names, plan.takes, strict=True):
+            for shard, item in after.items():
+                counted = pool.items[before[shard]].get(f"b_{name}_tc", 0)
+                if not taken or (len(after) > 1 and item[f"b_{name}_tc"] <= counted):
+                    continue
+                whole = -(-item[f"b_{name}_cp"] // 1000 * order.reserve.numerator // order.reserve.denominator) * 1000
+                least = part_of(whole, shard, item["shard_count"])
+                left = pool.level(pool.number(item), name, phase)
+                self.require(RESERVE, left >= least, f"{left} of {name} left on shard {shard}, {least} are reserved")
+
     def check_belief(self, job: Job, *, granted: bool) -> None:
         """A client that treats a write as applied is right. So is one that does not, unless others came between."""
         self.require(BELIEF, not granted or job.acted > 0, "a client treats a write as applied that was not")
@@ -198,38 +224,52 @@ class Invariants:
         if items[0] == ABSENT or any(pool.items[one]["cv"] > terms.stamp for one in items if one):
             return
         now = at(self._config.now_ms(phase))
-        for consume in self._config.consumes:
+        for consume, reserve in product(self._config.consumes, self._config.reserves):
             if not consume.keys() <= terms.positions.keys():
                 continue
-            if any(terms.limits[terms.positions[name]].capacity < n for name, n in consume.items()):
+            limits = {name: terms.limits[terms.positions[name]] for name in consume}
+            floors = {name: _reserved(limit.capacity, reserve) for name, limit in limits.items()}
+            if any(limits[name].capacity < n + floors[name] // 1000 for name, n in consume.items()):
                 continue
             enough = all(
-                min(self._have(items, name, phase), terms.limits[terms.positions[name]].capacity_milli) >= n * 1000
+                min(self._have(items, name, phase, floors[name]), limits[name].capacity_milli - floors[name])
+                >= n * 1000
                 for name, n in consume.items()
             )
             views = {k: pool.view(one, index) for k, one in enumerate(items) if one}
             if len(views) == 1:
-                client = Client(terms, pool.items[items[0]], pool.view(number, index), trust_ms=0)
+                client = Client(terms, pool.items[items[0]], pool.view(number, index), trust_ms=0, reserve=reserve)
                 admitted = not client.request(consume, now)
             else:
-                admitted = self._across(views, consume, index, now)
+                admitted = self._across(views, (consume, reserve), index, now)
             message = "admitted although it does not fit" if admitted else "rejected although it fits"
             self.require(ADMITTED, admitted == enough, f"{dict(consume)} {message}")
 
     def _across(
-        self, views: Mapping[int, BucketView | None], consume: Mapping[str, int], index: int, now: TimeBounds
+        self,
+        views: Mapping[int, BucketView | None],
+        asked: tuple[Mapping[str, int], Reserve | None],
+        index: int,
+        now: TimeBounds,
     ) -> bool:
-        terms = self._config.terms[index]
+        terms, (consume, reserve) = self._config.terms[index], asked
         amounts = [(terms.positions[name], n * 1000) for name, n in consume.items()]
         known = {shard: view for shard, view in views.items() if view is not None}
-        return take_across(known, amounts, now, 0) is not None
+        return self._decide_across(known, amounts, now, 0, reserve) is not None
 
-    def _have(self, items: Items, name: str, phase: int) -> int:
-        """Return what can be taken of a limit from all shards; a limit that the bucket lacks would be full."""
-        having = [one for one in items if f"b_{name}_tk" in self._pool.items[one]]
+    def _have(self, items: Items, name: str, phase: int, floor: int) -> int:
+        """Return what can be taken of a limit from all shards, of which each leaves its part of a floor.
+
+        A limit that the bucket lacks would be full.
+        """
+        having = {shard: one for shard, one in enumerate(items) if f"b_{name}_tk" in self._pool.items[one]}
         if not having:
             return max(self._config.capacities[self._config.names.index(name)])
-        return sum(max(0, self._pool.level(one, name, phase)) for one in having)
+        counts = {shard: self._pool.items[one]["shard_count"] for shard, one in having.items()}
+        return sum(
+            max(0, self._pool.level(one, name, phase) - part_of(floor, shard, counts[shard]))
+            for shard, one in having.items()
+        )
 
     def _capacity(self, items: Items, name: str) -> int:
         return max((self._pool.items[one].get(f"b_{name}_cp", 0) for one in items), default=0)
@@ -246,3 +286,8 @@ class Invariants:
 
 def _share(item: Item, name: str) -> int:
     return part_of(item[f"b_{name}_cp"], shard_of(item), item["shard_count"])
+
+
+def _reserved(capacity: int, reserve: Reserve | None) -> int:
+    """Return the millitokens that a request must leave of a capacity in tokens."""
+    return 0 if reserve is None else -(-capacity * reserve.numerator // reserve.denominator) * 1000

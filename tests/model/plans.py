@@ -9,14 +9,13 @@ from tests.model.pool import Pool
 from tests.model.rules import Rules
 from tests.model.state import Creator
 from tests.one_bucket import OWNER
-from zae_limiter.core.acquire import Progress, Rebase, Resolve, Take, next_step
+from zae_limiter.core.acquire import Progress, Rebase, Resolve, Take
 from zae_limiter.core.add_or_set import Effort
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
-from zae_limiter.core.multi_shard import take_across
+from zae_limiter.core.reserve import floor_of
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.splitting import merge, split
-from zae_limiter.core.take_and_settle import take_and_settle
 from zae_limiter.schema.bucket_item import BucketView
 from zae_limiter.schema.bucket_writes import Signature
 
@@ -119,14 +118,17 @@ class Planner:
             case _:
                 return self._merge(order, views, now, nonce)
 
-    def _amounts(self, takes: Milli, terms: int) -> list[tuple[int, int]] | None:
-        """Return the amounts by position, None if a limit is not in force or is smaller than the amount."""
+    def _amounts(self, order: Order, terms: int) -> list[tuple[int, int]] | None:
+        """Return the amounts by position, None if a limit is not in force, or is too small for amount and reserve."""
         known = self._config.terms[terms]
         amounts = []
-        for name, milli in zip(self._config.names, takes, strict=True):
+        for name, milli in zip(self._config.names, order.takes, strict=True):
             if milli:
                 position = known.positions.get(name)
-                if position is None or milli > known.limits[position].capacity_milli:
+                if position is None:
+                    return None
+                limit = known.limits[position]
+                if milli + floor_of(limit, order.reserve) * 1000 > limit.capacity_milli:
                     return None
                 amounts.append((position, milli))
         return amounts
@@ -134,7 +136,7 @@ class Planner:
     def _ask(self, order: Order, seen: tuple[BucketView | None, int], now: TimeBounds, marks: Marks) -> Decision:
         view, index = seen
         nonce = marks.nonce
-        terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
+        terms, amounts = self._config.terms[index], self._amounts(order, index)
         if amounts is None:
             return None
         if view is None:
@@ -145,7 +147,8 @@ class Planner:
             write = self._rules.create(OWNER, terms, spent, now[1], Signature(nonce, birth))
             return self._plan("create", [(0, write)], order, takes=True)
         effort = Effort(sure=True, yielding=order.effort)
-        match next_step(view, terms, amounts, now, Progress(trust_ms=0, looked=True, effort=effort)):
+        progress = Progress(trust_ms=0, looked=True, effort=effort)
+        match self._rules.next_step(view, terms, amounts, now, progress, order.reserve):
             case Take() as step:
                 return self._plan("take", [(order.shard, self._rules.take(view, step, nonce))], order, takes=True)
             case Rebase(rebasing=rebasing, takes=takes):
@@ -162,7 +165,7 @@ class Planner:
         """Return a take that would be rejected, together with what the creation of the bucket withheld."""
         numbers, index = seen
         view, known, terms = self._pool.view(numbers[0], index), marks.creator, self._config.terms[index]
-        amounts = self._amounts(order.takes, index)
+        amounts = self._amounts(order, index)
         if view is None or known is None or amounts is None:
             return None
         creation = self._creators.creation(known, view, now_ms)
@@ -176,12 +179,12 @@ class Planner:
         return plan._replace(returned=returned, unsure=marks.unsure > 0)
 
     def _across(self, order: Order, views: dict[int, BucketView], index: int, now: TimeBounds, nonce: int) -> Decision:
-        terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
+        terms, amounts = self._config.terms[index], self._amounts(order, index)
         if amounts is None or len(views) < 2 or not all(view.layout.follows(terms) for view in views.values()):
             return None
         if not is_complete({shard: view.layout.shard_count for shard, view in views.items()}):
             return None
-        written = take_across(views, amounts, now, order.effort)
+        written = self._rules.take_across(views, amounts, now, order.effort, order.reserve)
         if written is None:
             return None
         writes = [(k, self._rules.take(views[k], taking, nonce)) for k, taking in written.items()]
@@ -208,13 +211,13 @@ class Planner:
     ) -> Decision:
         """Return a take that also settles. Sent again, it has no credits."""
         view, index = seen
-        terms, amounts = self._config.terms[index], self._amounts(order.takes, index)
+        terms, amounts = self._config.terms[index], self._amounts(order, index)
         if view is None or amounts is None:
             return None
         birth = None if self._rules.credits_any else marks.birth
         owed = Settlement(self._named(order.debits), self._named(order.credits), birth)
         progress = Progress(trust_ms=0, looked=True, effort=Effort(sure=True, yielding=order.effort))
-        combined = take_and_settle(view, terms, amounts, owed, now, progress)
+        combined = self._rules.combined(view, terms, amounts, owed, now, progress, order.reserve)
         if combined is None:
             return None
         taking, parts, credits = combined.taking, combined.parts, order.credits

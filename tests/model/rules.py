@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.core import operator_actions
+from zae_limiter.core.acquire import NextStep
+from zae_limiter.core.multi_shard import take_across
+from zae_limiter.core.reserved_take import next_step_above
+from zae_limiter.core.take_and_settle import TakeAndSettle
+from zae_limiter.core.take_and_settle import take_and_settle as decide_combined
 from zae_limiter.core.top_up import Creation, Known, TopUp, top_up
 from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import attributes, bucket_writes
@@ -40,7 +45,8 @@ class Rules:
 
     ``topped_up`` decides what a top-up returns. ``filled`` and ``granted`` decide what an operator's reset and credit
     do. ``credits_any``: credits reach any bucket with the same name. ``keeps_records``: a credit of an operator
-    requires that its record is absent.
+    requires that its record is absent. ``next_step``, ``take_across`` and ``combined`` decide what a request does that
+    must leave a reserve.
     """
 
     take: Callable[..., Any] = bucket_writes.take
@@ -63,6 +69,9 @@ class Rules:
     birth: Callable[[int, int], int] = drawn
     credits_any: bool = False
     keeps_records: bool = True
+    next_step: Callable[..., NextStep] = next_step_above
+    take_across: Callable[..., Any] = take_across
+    combined: Callable[..., TakeAndSettle | None] = decide_combined
 
 
 def create_without_birth(*given: Any) -> Put:

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from tests.one_bucket import stored
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.view import EffectiveLimits
 
 BASE_MS = 1_700_000_040_000
@@ -34,6 +35,7 @@ class SlotConfig:
     ``only_late``: nothing else is lost.
     ``slow``: time may pass while a write is in flight. ``split``: the bucket has two shards at first. ``reshards`` is
     the largest generation that a split or a merge may lead to, 0 for none. ``renews``: leases renew their slots.
+    ``reserve`` is what takes of the first client must leave; None if they may take everything.
     ``writes`` is the largest number of writes; those that are sent again do not count.
     """
 
@@ -55,6 +57,7 @@ class SlotConfig:
     ttl: int = 0
     created: bool = True
     base_ms: int = BASE_MS
+    reserve: Reserve | None = None
     writes: int = 4
 
     @cached_property
@@ -114,6 +117,17 @@ SLOT_CONFIGS = (
         orders=((("s", 1),), (("s", 1), ("u", 1)), (("u", 1),)),
         ticks=3,
         writes=4,
+    ),
+    SlotConfig("reserve", versions=((slots(3),), (slots(2),)), reserve=Reserve(1, 3), ticks=3, writes=4),
+    SlotConfig(
+        "reserve across",
+        versions=((slots(4),),),
+        reserve=Reserve(1, 2),
+        split=True,
+        across=True,
+        orders=_ONE_OR_TWO,
+        ticks=1,
+        writes=3,
     ),
     SlotConfig("shards", reshards=4, ticks=2, writes=4),
     SlotConfig("merged", clocks=(EXACT,), split=True, reshards=3, ticks=2, writes=5, orders=_ONE_OR_TWO),

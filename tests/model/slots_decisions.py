@@ -8,10 +8,11 @@ from tests.model.slots_configs import SlotConfig
 from tests.model.slots_state import ABSENT, Client, Lease, Move
 from tests.one_bucket import OWNER
 from zae_limiter._async.limiter import releases, renewals
-from zae_limiter.core import acquire, multi_shard, slots, splitting
+from zae_limiter.core import acquire, multi_shard, reserved_take, slots, splitting
 from zae_limiter.core.acquire import Create, Progress, Rebase, Resolve, Take
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, Settling, settle
+from zae_limiter.core.reserve import Reserve, floor_of
 from zae_limiter.core.slots import Claim, SlotRelease, SlotRenewal
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import bucket_writes
@@ -51,7 +52,8 @@ class Decisions:
                 shard, order = move.detail
                 return self._take((views.get(shard), shard), terms, order, (now, nonce, birth))
             case "takes across":
-                return _take_across(views, terms, dict(move.detail), now, nonce)
+                by = now, nonce, self._reserve(nonce)
+                return _take_across(views, terms, dict(move.detail), by)
             case "releases":
                 assert client.lease is not None, "the move requires it"
                 return _release(views, client.lease, now, nonce)
@@ -87,9 +89,12 @@ class Decisions:
             if not order or view is None:
                 return None
         amounts = [(terms.positions[name], amount * 1000) for name, amount in order]
-        if any(milli > terms.limits[at].capacity_milli for at, milli in amounts):
+        reserve = self._reserve(nonce)
+        limits = terms.limits
+        if any(milli + floor_of(limits[at], reserve) * 1000 > limits[at].capacity_milli for at, milli in amounts):
             return None
-        step = acquire.next_step(view, terms, amounts, now, Progress(trust_ms=0, looked=True))
+        progress = Progress(trust_ms=0, looked=True)
+        step = reserved_take.next_step_above(view, terms, amounts, now, progress, reserve)
         match step:
             case Create() if shard == 0:
                 spent = {terms.limits[at].name: milli for at, milli in amounts}
@@ -106,6 +111,10 @@ class Decisions:
             case Resolve():
                 return LEARN
         return None
+
+    def _reserve(self, nonce: int) -> Reserve | None:
+        """Return what a take with this nonce must leave: only those of the first client must."""
+        return self._config.reserve if nonce == 1 else None
 
     def _split(self, views: Mapping[int, BucketView], now: TimeBounds) -> Decided | None:
         view = views.get(0)
@@ -129,13 +138,17 @@ def _merge(views: Mapping[int, BucketView], now: TimeBounds) -> Decided | None:
 
 
 def _take_across(
-    views: Mapping[int, BucketView], terms: EffectiveLimits, order: Mapping[str, int], now: TimeBounds, nonce: int
+    views: Mapping[int, BucketView],
+    terms: EffectiveLimits,
+    order: Mapping[str, int],
+    by: tuple[TimeBounds, int, Reserve | None],
 ) -> Decided | None:
+    now, nonce, reserve = by
     complete = sum(64 // view.layout.shard_count for view in views.values()) == 64
     if not complete or not all(view.layout.follows(terms) for view in views.values()):
         return None
     amounts = [(terms.positions[name], amount * 1000) for name, amount in order.items()]
-    takes = multi_shard.take_across(views, amounts, now, 0)
+    takes = multi_shard.take_across(views, amounts, now, 0, reserve)
     if takes is None or len(takes) < 2:
         return None
     writes = [(shard, bucket_writes.take(views[shard], taking, nonce)) for shard, taking in takes.items()]

@@ -6,17 +6,18 @@ from typing import Any
 from tests.model.slots_configs import TICK_MS, SlotConfig
 from tests.model.slots_state import Lease, State
 
-SUM, BACKED, PROMISED, BOUNDED, STOLEN = "sum", "backed", "promised", "bounded", "stolen"
+SUM, BACKED, PROMISED, BOUNDED, STOLEN, KEPT = "sum", "backed", "promised", "bounded", "stolen", "kept"
 """The invariants.
 
 - sum (I1): on every item, the balance and all cohorts add up to the shard's share of the capacity; no cohort is below 0
 - backed (I2): for every future time, the slots that leases rely on beyond it are counted in cohorts that end beyond it
 - promised: leases hold at most the largest capacity in force since the oldest of them was taken
 - bounded: no slot is counted beyond one hold and one width after the latest time that a client may assume
+- kept: a take of a client with a reserve leaves its part of it free, on every shard that it takes from
 - stolen: a client that was answered that its write was applied is right
 """
 
-ALL = frozenset((SUM, BACKED, PROMISED, BOUNDED))
+ALL = frozenset((SUM, BACKED, PROMISED, BOUNDED, KEPT))
 
 
 class ViolationError(AssertionError):
@@ -58,6 +59,22 @@ def check_item(config: SlotConfig, item: Mapping[str, Any], shard: int, checked:
         share = share_of(item[f"b_{name}_cp"], shard, item["shard_count"])
         if balance + sum(cohorts.values()) != share:
             raise ViolationError(SUM, f"{balance} free and {cohorts} in use of {share} of {name} on shard {shard}")
+
+
+def check_kept(
+    config: SlotConfig, item: Mapping[str, Any], shard: int, now_ms: int, checked: frozenset[str] = ALL
+) -> None:
+    """Check the item after a take of a client with a reserve."""
+    if config.reserve is None or KEPT not in checked:
+        return
+    for name in names_of(config):
+        free = item[f"b_{name}_tk"] + sum(
+            milli for end_s, milli in cohorts_in(item, name).items() if end_s * 1000 <= now_ms
+        )
+        whole = -(-item[f"b_{name}_cp"] * config.reserve.numerator // config.reserve.denominator // 1000) * 1000
+        least = share_of(whole, shard, item["shard_count"])
+        if free < least:
+            raise ViolationError(KEPT, f"{free} of {name} are free on shard {shard}, {least} are reserved")
 
 
 def names_of(config: SlotConfig) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.model import slots_decisions as decisions
 from tests.model.slots_configs import EXACT, TICK_MS, SlotConfig
-from tests.model.slots_invariants import ALL, check_item, check_state, names_of
+from tests.model.slots_invariants import ALL, check_item, check_kept, check_state, names_of
 from tests.model.slots_state import ABSENT, Client, Job, LateWrite, Lease, Move, State
 from tests.one_bucket import OWNER
 from zae_limiter.core.bucket import TimeBounds
@@ -336,9 +336,18 @@ class World:
             if after is None:
                 return None
             check_item(self.config, self.items[after], shard, self.checked)
+            if self._is_of_first(job):
+                now_ms = self.config.base_ms + state.tick * TICK_MS
+                check_kept(self.config, self.items[after], shard, now_ms, self.checked)
             items[shard] = after
         self.kinds.add(job.kind)
         return tuple(items)
+
+    def _is_of_first(self, job: Job) -> bool:
+        """Return whether a job is a take of the first client, which has the first nonce."""
+        first = self.operations[job.writes[0][1]]
+        written = first.item if isinstance(first, Put) else first.set if isinstance(first, Update) else {}
+        return bool(job.kind.startswith("take") and written.get(attributes.NONCE) == 1)
 
     def _item_after(self, operation: int, item: int) -> int | None:
         key = operation, item

@@ -47,6 +47,10 @@ WRITES = {
     "torn": {"take", "split", "merge"},
     "across": {"take", "take across", "split", "merge"},
     "refunds": {"take", "credit", "split", "merge"},
+    "reserves": {"create", "take"},
+    "reserves rebased": {"create", "rebase", "take"},
+    "reserves combined": {"create", "take", "debit", "credit", "take + debit", "take + credit"},
+    "reserves across": {"take", "take across", "split", "merge"},
 }
 """The writes that are applied somewhere in each configuration."""
 

@@ -61,12 +61,13 @@ def _what(world: World, state: State, move: Move) -> str:
 
 
 def _order(world: World, order: Order) -> str:
-    kind, takes, debits, credits, shard, effort = order
+    kind, takes, debits, credits, shard, effort, reserve = order
     amounts = [
         f"{sign}{_tokens(world, milli)}" for sign, milli in (("", takes), ("+", debits), ("-", credits)) if any(milli)
     ]
     place = f" shard {shard}" if world.config.most_shards > 1 else ""
-    return " ".join([kind, *amounts]) + place + (f" effort {effort}" if effort else "")
+    leaves = "" if reserve is None else f" leaving {reserve.numerator}/{reserve.denominator}"
+    return " ".join([kind, *amounts]) + leaves + place + (f" effort {effort}" if effort else "")
 
 
 def _tokens(world: World, milli: Milli) -> str:

@@ -34,7 +34,7 @@ class World:
         self._rules = rules
         self._creators = Creators(config, self.pool)
         self._planner = Planner(config, self.pool, rules)
-        self.invariants = Invariants(config, self.pool, checked)
+        self.invariants = Invariants(config, self.pool, checked, rules.take_across)
         self._none = config.milli({})
         self._applied: dict[object, Applied | None] = {}
         self.writes: set[str] = set()

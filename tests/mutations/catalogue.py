@@ -10,6 +10,7 @@ from tests.mutations.mutation import Mutation
 from tests.mutations.operators import OPERATORS
 from tests.mutations.rebases import EXPIRIES, REBASES
 from tests.mutations.requests import CLOCKS, USAGES
+from tests.mutations.reserves import RESERVES
 from tests.mutations.settlements import LOST_ANSWERS, SETTLEMENTS
 from tests.mutations.shards import ACROSS, MERGES, SPLITS
 from tests.mutations.slots import SLOTS
@@ -19,6 +20,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *HOLDS,
     *TAKES,
     *TOP_UPS,
+    *RESERVES,
     *SETTLEMENTS,
     *COMBINED,
     *REBASES,

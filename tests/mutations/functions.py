@@ -276,8 +276,8 @@ def top_up_after_other_writes(is_certain: Real) -> Real:
 def top_up_too_early(top_up: Real) -> Real:
     """Assume that the bucket was created at the earliest possible time."""
 
-    def decided(creation: Any, view: Any, terms: Any, amounts: Any, known: Any) -> Any:
-        return top_up(creation, view, terms, amounts, known._replace(created_ms=creation.earliest_ms))
+    def decided(creation: Any, view: Any, terms: Any, amounts: Any, known: Any, *rest: Any) -> Any:
+        return top_up(creation, view, terms, amounts, known._replace(created_ms=creation.earliest_ms), *rest)
 
     return decided
 

@@ -69,6 +69,9 @@ def copied(original: Process, name: str) -> Process:
         mine.limits, mine.view = known.limits, known.view
         mine.shards = None if known.shards is None else dict(known.shards)
     process.limiter = RateLimiter(Repository(scope, owns_table=False))
+    process.limiter._reserves = original.limiter._reserves
+    if original.name in fleet.invariants.reserved:
+        fleet.invariants.reserved[name] = fleet.invariants.reserved[original.name]
     _copy_put_off(original.limiter, process.limiter)
     process.limiter._client.renew(restored=False)
     return process

@@ -22,6 +22,7 @@ from tests.simulation.plan import (
     DEFER,
     HARMLESS,
     OWN,
+    RESERVE,
     SHARDS,
     SKEW,
     Plan,
@@ -53,6 +54,8 @@ URL = "dynamodb://simulated?region=us-east-1"
 _MOST_SKEW_MS = 5 * 60_000
 _MOST_DRIFT = 0.00019
 _MOST_SHARDS = 8
+_WITHOUT_RESERVE = 0.4
+"""The share of clients without a reserve, in runs in which others have one."""
 _CANCELLED_TAKING = 0.1
 _LONGEST_TAKING_S = 0.02
 """Seconds. Longer than most takes from several buckets."""
@@ -141,8 +144,21 @@ class Process:
         together, speculative = self.random.random() < 0.7, self.random.random() < 0.95
         # Without group commit, a crowd may reach its deadline because other writes reshard changing the bucket.
         together = together or not self.fleet.plan.faults - HARMLESS
-        self.limiter = RateLimiter(repository, group_commit=together, speculative_writes=speculative)
+        reserve = None if first else self._drawn_reserve()
+        self.limiter = RateLimiter(
+            repository, group_commit=together, speculative_writes=speculative, priority_reserve=reserve
+        )
         return self.limiter
+
+    def _drawn_reserve(self) -> dict[int, float] | None:
+        """Return what all requests of the process must leave; None if they may take everything."""
+        # Separate random numbers, so that the rest of the run is the same without them.
+        random = self.fleet.plan.part(f"reserve of {self.name}")
+        if RESERVE not in self.fleet.plan.faults or random.random() < _WITHOUT_RESERVE:
+            return None
+        fraction = random.choice((0.1, 0.3, 0.5, 0.75))
+        self.fleet.invariants.reserved[self.name] = fraction
+        return {0: fraction}
 
     async def _guarded(self, work: Callable[["Process"], Coroutine[Any, Any, None]]) -> None:
         try:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from tests.many_shards import part_of
 from tests.simulation.absences import Absences
 from tests.simulation.flow import Flow, Ideal, most_earned
 from tests.simulation.server import Change, Sent
+from tests.simulation.stored_limit import StoredLimit
 from tests.simulation.takes import is_bounded, takes
 from zae_limiter.core.outcome import Item
 from zae_limiter.schema.keys import parse_bucket_pk
@@ -35,38 +35,6 @@ class Violation(AssertionError):  # noqa: N818 - its name in all documents
     def __init__(self, kind: str, *details: object) -> None:
         self.kind = kind
         super().__init__(f"{kind}: " + " ".join(str(one) for one in details))
-
-
-class StoredLimit:
-    """One limit of one shard as stored: the part that stays the same while its baseline does."""
-
-    __slots__ = ("amount", "capacity", "count", "dormant", "grid", "name", "period", "rf", "shard", "tc", "tk", "whole")
-
-    def __init__(self, item: Item, name: str, shard: int) -> None:
-        self.name = name
-        self.tk, self.tc = f"b_{name}_tk", f"b_{name}_tc"
-        self.amount, self.period = item[f"b_{name}_ra"], item[f"b_{name}_rp"]
-        self.rf, self.shard, self.count = item["rf"], shard, item["shard_count"]
-        self.whole = item[f"b_{name}_cp"]
-        self.capacity = part_of(self.whole, shard, self.count)
-        self.grid = part_of(self.rf * self.amount // self.period, shard, self.count)
-        self.dormant = f"b_{name}_dm" in item
-
-    @property
-    def terms(self) -> tuple[int, int, int]:
-        """The baseline and the rate."""
-        return self.rf, self.amount, self.period
-
-    def earned(self, now_ms: int) -> int:
-        """Return what the shard has earned since its baseline."""
-        if now_ms <= self.rf:
-            return 0
-        whole = now_ms * self.amount // self.period
-        return (whole if self.count == 1 else part_of(whole, self.shard, self.count)) - self.grid
-
-    def offered(self, item: Item, now_ms: int) -> int:
-        """Return balance plus earnings, even if that is above the capacity."""
-        return int(item[self.tk]) + self.earned(now_ms)
 
 
 class Shard:
@@ -142,6 +110,8 @@ class Invariants:
     def __init__(self, acted: Acted, forgot: Callable[[BucketId, str, bool], None]) -> None:
         self.buckets: dict[BucketId, Bucket] = {}
         self.known: set[tuple[str, int, int, int]] = set()
+        # The part of each capacity that all takes of a process must leave, by its name.
+        self.reserved: dict[str, float] = {}
         self.steps = 0
         self.digest = 0
         self._acted = acted
@@ -246,6 +216,8 @@ class Invariants:
                 if step.takes and is_bounded(change, layout.tk) and old[layout.tk] + earned + returned < spent:
                     raise Violation("overdrawn", bucket.id, name, spent, "of", old[layout.tk] + earned, step, old)
                 self._check_use(bucket, layout, (new[layout.tk] + earned, spent), step)
+                if step.sent.process in self.reserved and step.takes and is_bounded(change, layout.tk):
+                    self._check_reserve(bucket, layout, new[layout.tk], step)
             self._use(bucket, name, spent, step)
             if spent > 0 and step.takes and is_bounded(change, layout.tk):
                 self._check_promise(bucket, name, step)
@@ -256,6 +228,13 @@ class Invariants:
         late = most_earned(layout.amount, layout.period, step.behind_ms)
         if has + spent > layout.capacity + late:
             raise Violation("overfull", bucket.id, layout.name, has, "left of", layout.capacity, "after", spent, step)
+
+    def _check_reserve(self, bucket: Bucket, layout: StoredLimit, balance: int, step: Step) -> None:
+        """A take of a client with a reserve leaves it on its shard, at the latest time that the client considered."""
+        late_ms = max(step.now_ms, step.sent.time_bounds[1])
+        kept = layout.left_by(self.reserved[step.sent.process], balance, late_ms)
+        if kept.left < kept.least:
+            raise Violation("reserve", bucket.id, layout.name, kept, step)
 
     def _use(self, bucket: Bucket, name: str, spent: int, step: Step) -> None:
         flow = bucket.flows[name]
@@ -369,6 +348,8 @@ class Invariants:
             had = new.capacity if old is None or move.before is None else old.offered(move.before.item, step.now_ms)
             if had < spent:
                 raise Violation("overdrawn", bucket.id, new.name, spent, "of", had, step, move)
+            if step.sent.process in self.reserved:
+                self._check_reserve(bucket, new, item[new.tk], step)
         changed = move.before is None or old is None or move.before.item[old.tk] != item[new.tk] or old.rf != new.rf
         if changed and spent >= 0 and left + spent > new.capacity + late + _MEETING_GRIDS:
             raise Violation("overfull", bucket.id, new.name, left, "of", new.capacity, "after", spent, step, move)

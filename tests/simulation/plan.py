@@ -56,6 +56,9 @@ CANCEL_SETTLING = "cancel-settling"
 DEFER = "defer"
 """Clients that put settlements off, and write them with their next takes."""
 
+RESERVE = "reserve"
+"""Clients whose requests must leave a part of each capacity."""
+
 SLOTS = "slots"
 """A limit of concurrent use beside the others. No seed draws it: ``with_slots`` adds it to a plan."""
 
@@ -68,13 +71,13 @@ QUOTAS = "quotas"
 QUOTA, SOFT_QUOTA, SOFT_RATE = "spend", "trial", "soft"
 """The names of these limits."""
 
-_ADDED = frozenset((CANCEL_SETTLING, DEFER, SLOTS, QUOTAS, *TREE_FAULTS))
+_ADDED = frozenset((CANCEL_SETTLING, DEFER, RESERVE, SLOTS, QUOTAS, *TREE_FAULTS))
 """Faults with random numbers of their own. Without them, a run is what it is for a plan that never had them."""
 
-FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER, *TREE_FAULTS)
+FAULTS = (*_DRAWN, *_CLOCK_FAULTS, *_LIFE_FAULTS, CANCEL_SETTLING, DEFER, RESERVE, *TREE_FAULTS)
 """Everything that can fail or change during a run."""
 
-HARMLESS = frozenset((DEFER, SLOTS, QUOTAS, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
+HARMLESS = frozenset((DEFER, RESERVE, SLOTS, QUOTAS, LEVELS, ACROSS, MOVE, BLOCK, ALSO))
 """Faults that make no call fail."""
 
 LOSSES = frozenset(NETWORK_FAULTS) | {CRASH, PARTITIONS}
@@ -92,6 +95,8 @@ _LIGHT = 3
 """Runs with fewer faults than this are cheap, so they get more requests."""
 _REQUESTS_OF_TREES = 0.5
 """The share of the requests that runs with several levels make."""
+_RESERVED = 0.2
+"""How often a run has clients that must leave a reserve."""
 _RARELY = {PARTITIONS: 0.4, THROTTLE: 0.6, USAGE: 0.4}
 """How likely expensive faults are, relative to the others."""
 
@@ -202,6 +207,8 @@ def plan_of(seed: int) -> Plan:
         added.add(CANCEL_SETTLING)
     if Random(f"deferring {seed}").random() < (1 + kept) / 5:
         added.add(DEFER)
+    if Random(f"reserves {seed}").random() < _RESERVED:
+        added.add(RESERVE)
     trees = tree_faults(seed, kept)
     # A request to many buckets costs as much as several others.
     requests = int(plan.requests * _REQUESTS_OF_TREES) if LEVELS in trees else plan.requests

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.levels import ACROSS, LEVELS, TREE_FAULTS
-from tests.simulation.plan import FAULTS, Plan, drawn_requests, plan_of
+from tests.simulation.plan import FAULTS, RESERVE, Plan, drawn_requests, plan_of
 from tests.simulation.run import Report, simulate_seed
 from tests.simulation.shrink import shrink
 
@@ -20,8 +20,8 @@ FRESH = 12
 
 
 def _run(seed: int, clients: int | None = None, requests: int | None = None, without: Sequence[str] = ()) -> Plan:
-    """Return a run of the time before there were trees."""
-    return plan_of(seed).reduced(clients, requests or drawn_requests(seed), (*without, *TREE_FAULTS))
+    """Return a run of the time before there were trees and reserves."""
+    return plan_of(seed).reduced(clients, requests or drawn_requests(seed), (*without, RESERVE, *TREE_FAULTS))
 
 
 FOUND = {
@@ -41,8 +41,8 @@ FOUND = {
         279, 1, 1, ("cancel", "crash", "lost-request", "own-limits")
     ),
     "a debit charged again because a credit failed": _run(845, None, 59),
-    "limits across resources that a cold client does not know": plan_of(244).reduced(None, 7),
-    "a crowd in which half the requests name an unknown limit": plan_of(2001022).reduced(2, 3135),
+    "limits across resources that a cold client does not know": plan_of(244).reduced(None, 7, (RESERVE,)),
+    "a crowd in which half the requests name an unknown limit": plan_of(2001022).reduced(2, 3135, (RESERVE,)),
 }
 """Runs that once found a bug of the limiter or of a check, by what was wrong."""
 
@@ -84,7 +84,7 @@ def test_fixed_seeds_contain_every_fault_and_runs_without_faults() -> None:
     plans = [plan_of(seed) for seed in range(FIXED)]
 
     assert set(FAULTS) == set().union(*(plan.faults for plan in plans))
-    assert 5 < sum(plan.faults <= {LEVELS, ACROSS} for plan in plans)
+    assert 5 < sum(plan.faults <= {LEVELS, ACROSS, RESERVE} for plan in plans)
 
 
 def test_run_of_the_same_seed_is_identical_in_every_process() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.mutations.catalogue import mutation_named
-from tests.simulation.plan import SLOTS, Plan, with_slots
+from tests.simulation.plan import RESERVE, SLOTS, Plan, with_slots
 from tests.simulation.run import simulate_seed
 
 SEEDS = range(100, 108)
@@ -48,7 +48,7 @@ def test_run_with_slots_that_once_found_a_bug_violates_no_invariant(plan: Plan) 
 def test_seed_with_a_broken_rule_of_slots_violates_an_invariant(name: str, seed: int, kind: str) -> None:
     """The simulation notices a broken rule without the model."""
     with mutation_named(name).applied():
-        violation = simulate_seed(seed, with_slots(seed)).violation
+        violation = simulate_seed(seed, with_slots(seed).reduced(without=(RESERVE,))).violation
 
     assert violation is not None
     assert kind == violation.kind

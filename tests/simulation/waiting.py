@@ -8,7 +8,7 @@ taken by another process. Limits are raised, and the repository may be closed.
 What is checked:
 
 - *order*: the request that asks is the first of its queue, by a slow reference. An entity's requests of one priority
-  that wait in the same queue are admitted in their order of arrival.
+  that wait in the same queue are admitted in their order of arrival. Requests with a reserve go after the others.
 - *asks*: at most one store call is in flight per queue. There is at most one ask per admission and one per change.
 - *forgotten*: every request ends within its patience, and the first of a queue asks when its tokens are expected.
 - *leaked*: at the end no queue is left, and the buckets lack what the admitted requests hold.
@@ -105,6 +105,7 @@ class Run:
     """One simulated run."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.watched = Watched()
         self.closed = False
@@ -122,7 +123,9 @@ class Run:
         slow.scope.table.inline = random.random() < 0.7
         self.inline = slow.scope.table.inline
         queue = Queue(random.choice([3, 1000]), random.choice(["entity", None]), {"a": random.choice([1, 3])})
-        self.limiter = RateLimiter(slow, queue=queue)
+        # Separate random numbers, so that the rest of a seed is the same without reserves.
+        reserve = Random(f"reserve {self.seed}").choice([None, None, {-1: 0.5}, {0: 0.2, -1: 0.6}])
+        self.limiter = RateLimiter(slow, queue=queue, priority_reserve=reserve)
         self.other = RateLimiter(another(self.repo))
         self.queues = self.limiter._client.queues()
         self._watch_turns()
@@ -175,10 +178,12 @@ class Run:
         if queue is None:
             self.watched.fail("order: a request asks that does not wait")
             return
-        waiting = list(queue.line)
+        everyone = list(queue.line)
+        least = min(one.reserved for one in everyone)
+        waiting = [one for one in everyone if one.reserved == least]
         top = max(one.priority for one in waiting)
         same = [one for one in waiting if one.priority == top]
-        self.beside[waiter.number] = {one.number for one in waiting}
+        self.beside[waiter.number] = {one.number for one in everyone}
         best = min(same, key=lambda one: (one.tag, one.number))
         for priority in sorted({one.priority for one in waiting} - {top}, reverse=True):
             oldest = min((one for one in waiting if one.priority == priority), key=lambda one: one.number)
@@ -218,7 +223,11 @@ class Run:
         self.watched.calls.append(call)
         kept, held_s = self.calm or random.random() < 0.6, random.random()
         buckets = [(call.entity, _RESOURCE), ("team", _RESOURCE)]
-        occupied = waits and any(self.queues.waiting(bucket) for bucket in buckets)
+        reserves = self.limiter._reserves
+        reserve = None if reserves is None else reserves.of(call.priority)
+        reserved = 0.0 if reserve is None else reserve.fraction
+        found = [queue for queue in map(self.queues._queues.get, buckets) if waits and queue is not None]
+        occupied = any(one.reserved <= reserved for queue in found for one in queue.line)
 
         async def program() -> None:
             self.watched.by_task[asyncio.current_task()] = call

@@ -60,6 +60,15 @@ def _without_supply(supply: Any, taken: Any, now_s: float) -> Any:
     return supply
 
 
+def _reserved_first(self: Any) -> Any:
+    """Let a request go first that has waited longest, whatever it must leave."""
+    best = _next(self)
+    late = [] if best is None else [one.oldest() for one in self._classes.values()]
+    return min([one for one in late if one.since_s < best.since_s], key=lambda one: -one.reserved, default=best)
+
+
+_next = waiting_line.WaitingLine._next
+
 _turn_in = WaitingQueues.turn_in
 
 MUTATIONS: dict[str, tuple[Patch, ...]] = {
@@ -69,6 +78,7 @@ MUTATIONS: dict[str, tuple[Patch, ...]] = {
     "newest request goes first": (Patch(waiting_line._Class, "first", _newest_first),),
     "newcomer overtakes": (Patch(WaitingLease, "_occupied", _never_occupied),),
     "admission leaves the supply": (Patch(caches_waiting, "supply_after", _without_supply),),
+    "request with a reserve blocks the others": (Patch(waiting_line.WaitingLine, "_next", _reserved_first),),
     "wait has no end": (Patch(waiting_line.WaitingRequest, "ends_s", property(lambda _: 1e9, _nothing)),),
 }
 """The mutations by name."""

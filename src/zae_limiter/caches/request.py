@@ -11,6 +11,7 @@ from zae_limiter.core.errors import RateLimiterUnavailable
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.levels import LevelOfLimit, lacks, limit_levels, statuses
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import Reserve, require_room
 from zae_limiter.core.slots import Claim, by_shard, divided, taken_from
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.tracked import AdmittedMixed, charges_left, divided_charges, is_tracked, refunds_of
@@ -37,7 +38,7 @@ class AcquireRequest(NamedTuple):
 
     ``own`` are limits of the caller that replace stored ones, or apply if there are none. ``until_s`` is the deadline
     on the monotonic clock. ``partly``: limits that the bucket lacks are ignored. ``known`` are limits that were just
-    read for it; None for cached ones.
+    read for it; None for cached ones. ``reserve`` is what it must leave; None if it may take everything.
     """
 
     bucket: BucketId
@@ -46,6 +47,7 @@ class AcquireRequest(NamedTuple):
     until_s: float
     partly: bool = False
     known: "Evaluated | None" = None
+    reserve: Reserve | None = None
 
     def amounts(self, terms: EffectiveLimits) -> Amounts:
         """Return the amounts by position among these limits.
@@ -54,7 +56,10 @@ class AcquireRequest(NamedTuple):
             ValidationError: An amount is invalid.
             AmountExceedsCapacityError: An amount can never be admitted.
         """
-        return amounts_of(self.consume, terms) if not self.partly else partial_amounts(self.consume, terms)
+        amounts = amounts_of(self.consume, terms) if not self.partly else partial_amounts(self.consume, terms)
+        if self.reserve is not None:
+            check_reserve(amounts, terms, self.reserve)
+        return amounts
 
     def requested(self, terms: EffectiveLimits) -> Amounts:
         """Return the amounts by position of the limits that the bucket has, even if they can never be admitted."""
@@ -71,6 +76,16 @@ def partial_amounts(consume: dict[str, int], terms: EffectiveLimits) -> Amounts:
     return amounts_of({name: amount for name, amount in consume.items() if name in positions}, terms)
 
 
+def check_reserve(amounts: Amounts, terms: EffectiveLimits, reserve: Reserve) -> None:
+    """Require that each amount fits into its capacity together with the reserve that it must leave.
+
+    Raises:
+        AmountExceedsCapacityError: An amount can never be admitted. Its statuses are empty.
+    """
+    for position, milli in amounts:
+        require_room(terms.limits[position], milli // 1000, reserve, "consume")
+
+
 class Evaluated(NamedTuple):
     """The limits that a request is judged by, and the progress made for it so far."""
 
@@ -82,6 +97,7 @@ class Plan(NamedTuple):
     """A request to one bucket that its cached view does not reject, and the first step to carry it out.
 
     ``step`` is None if the bucket has several shards. ``until_s`` None: the client's deadline from now on.
+    ``reserve`` is what the request must leave; None if it may take everything.
     """
 
     bucket: BucketId
@@ -96,6 +112,7 @@ class Plan(NamedTuple):
     step: NextStep | None
     now: TimeBounds
     progress: Progress
+    reserve: Reserve | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +120,8 @@ class Rejected:
     """A request that a bucket lacks the tokens for, judged at the time ``judged``, and the time now.
 
     ``known_levels`` are the levels of its limits. None: they follow from ``seen_view``, which is None for a new bucket.
-    Levels and statuses are made when they are read: under overload most callers read neither.
+    Levels and statuses are made when they are read: under overload most callers read neither. ``reserve`` is what the
+    request had to leave; None if it could take everything.
     """
 
     bucket: BucketId
@@ -113,22 +131,29 @@ class Rejected:
     judged: TimeBounds
     now: TimeBounds
     known_levels: Sequence[LevelOfLimit] | None = None
+    reserve: Reserve | None = None
 
     @property
     def levels(self) -> Sequence[LevelOfLimit]:
         """The level of each limit in force."""
         return self.known_levels or limit_levels(self.seen_view, self.terms, self.judged)
 
+    @property
+    def spare_levels(self) -> Sequence[LevelOfLimit]:
+        """What the request could take of each limit in force: its level above the reserve."""
+        levels, reserve = self.levels, self.reserve
+        return levels if reserve is None else [level.above(reserve) for level in levels]
+
     def statuses(self) -> list[LimitStatus]:
         """Return the status of every limit of the bucket."""
-        return statuses(self.bucket, self.levels, self.amounts, self.judged, self.now)
+        return statuses(self.bucket, self.levels, self.amounts, self.judged, self.now, self.reserve)
 
     def depends_on_the_clock(self) -> bool:
         """Say whether the request would be admitted at the latest time that it may be now."""
         early, late = self.now
         if late - early <= _SURE_MS:
             return False
-        levels = self.levels
+        levels = self.spare_levels
         return not any(lacks(levels[position], milli, (late, late)) for position, milli in self.amounts)
 
 

@@ -7,9 +7,12 @@ first request of a queue asks the store. It is woken when its tokens are expecte
 import threading
 from collections.abc import Callable
 from itertools import count
+from math import inf
 from typing import NamedTuple, Protocol
 
 from zae_limiter.caches.buckets import BucketId
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, cost_of, exceeds_capacity, supply_after, wait_s
 from zae_limiter.core.waiting_line import WaitingLine, WaitingRequest
 from zae_limiter.process import renew_in_copies
@@ -43,8 +46,8 @@ class Waiter(WaitingRequest):
 
     __slots__ = ("queue", "waited_for", "wakeup", "yields")
 
-    def __init__(self, priority: int, wakeup: Wakes) -> None:
-        super().__init__(NOT_ENTERED, priority, 0.0, 0.0, _NOTHING)
+    def __init__(self, priority: int, reserve: Reserve | None, wakeup: Wakes) -> None:
+        super().__init__(NOT_ENTERED, priority, 0.0, 0.0, _NOTHING, reserve)
         self.wakeup = wakeup
         self.waited_for: BucketId | None = None
         self.queue: BucketQueue | None = None
@@ -70,33 +73,44 @@ class BucketQueue:
 
     def __init__(self, bucket: BucketId) -> None:
         self.bucket = bucket
-        self.line = WaitingLine()
+        self.line: WaitingLine[Waiter] = WaitingLine()
         self.supply: Supply = {}
         self.asking: Waiter | None = None
         self.has_changed = self.stale = False
-        self.ready: tuple[WaitingRequest, float] | None = None
+        self.ready: tuple[Waiter, float] | None = None
         self.since_s = 0.0
 
-    def first(self) -> Waiter | None:
-        """Return the request whose turn is next."""
-        found = self.line.first()
-        assert found is None or isinstance(found, Waiter), "only waiters join"
-        return found
-
-    def ready_in(self, waiter: WaitingRequest, now_s: float) -> float:
+    def ready_in(self, waiter: Waiter, now_s: float) -> float:
         """Return the seconds until the first request is expected to be admitted."""
         if self.has_changed:
             return 0.0
         if self.ready is not None and self.ready[0] is waiter:
             return max(0.0, self.ready[1] - now_s)
-        return wait_s(self.supply, {}, waiter.consume, now_s)
+        return wait_s(self.supply, {}, waiter.consume, now_s, waiter.reserve)
 
-    def standing(self, waiter: WaitingRequest, now_s: float) -> Standing:
+    def standing(self, waiter: Waiter, now_s: float) -> Standing:
         """Return the place of a request, and the estimate of its wait."""
         requests, demand = self.line.ahead(waiter)
         if not requests:
             return Standing(1, self.ready_in(waiter, now_s))
-        return Standing(requests + 1, wait_s(self.supply, demand, waiter.consume, now_s))
+        return Standing(requests + 1, wait_s(self.supply, demand, waiter.consume, now_s, waiter.reserve))
+
+    def ends_in(self, left_s: float, waiter: Waiter, now_s: float) -> bool:
+        """Return whether a request can be admitted within ``left_s`` seconds, by the estimate of its wait."""
+        if left_s == inf:
+            return True
+        total = self.line.total()
+        if total is not None and self.line.first() is not waiter:
+            # What all requests ask for is no less than what is ahead of this one, and known without a look at them.
+            longest = 0.0
+            for name, amount in waiter.consume.items():
+                limit = self.supply.get(name)
+                if limit is not None and amount:
+                    floor_milli = 0 if waiter.reserve is None else limit.floor_milli(waiter.reserve)
+                    longest = max(longest, limit.wait_s(total[name] * 1000 + floor_milli, now_s))
+            if longest <= left_s:
+                return True
+        return self.standing(waiter, now_s).estimate_s <= left_s
 
 
 class WaitingQueues:
@@ -109,6 +123,8 @@ class WaitingQueues:
         self._queues: dict[BucketId, BucketQueue] = {}
         self._numbers = count()
         self._last_consume: dict[str, int] = {}
+        # The amounts, limits and reserve that were checked last: requests in a row have the same.
+        self._checked: tuple[object, object, object] = (None, None, None)
         # Reentrant: a thread that is interrupted while it holds the lock can still enter again.
         self._mutex = threading.RLock()
         self.closed = False
@@ -138,28 +154,44 @@ class WaitingQueues:
     def kept(self, consume: dict[str, int]) -> dict[str, int]:
         """Return a copy of amounts, which is never changed. Requests in a row for equal amounts share it."""
         last = self._last_consume
-        # True equals 1, but is no amount.
-        if consume != last or any(type(amount) is not int for amount in consume.values()):
-            self._last_consume = last = consume.copy()
+        if consume == last:
+            for amount in consume.values():
+                # True equals 1, but is no amount.
+                if type(amount) is not int:
+                    break
+            else:
+                return last
+        self._last_consume = last = consume.copy()
         return last
+
+    def is_checked(self, consume: Demand, terms: EffectiveLimits, reserve: Reserve | None) -> bool:
+        """Return whether a request is known to be valid, because the last one that was checked asked for the same."""
+        amounts, limits, left = self._checked
+        return amounts is consume and limits is terms and left is reserve
+
+    def note_checked(self, consume: Demand, terms: EffectiveLimits, reserve: Reserve | None) -> None:
+        """Note that a request for amounts from ``kept`` is valid."""
+        self._checked = consume, terms, reserve
 
     def goes_before(self, bucket: BucketId, waiter: Waiter) -> bool:
         """Return whether requests wait for a bucket, of which another one is due before this request.
 
-        A request that does not wait yet goes after all that do. One that waits for another bucket goes after those
-        that precede it.
+        A request that does not wait yet goes after all that do, except those that must leave a larger reserve. One that
+        waits for another bucket goes after those that precede it.
         """
         with self._mutex:
             queue = self._queues.get(bucket)
-            first = None if queue is None or queue is waiter.queue else queue.first()
+            first = None if queue is None or queue is waiter.queue else queue.line.first()
             if first is None:
                 return False
-            return waiter.queue is None or (waiter.yields and first.precedes(waiter))
+            if waiter.queue is None:
+                return first.reserved <= waiter.reserved
+            return waiter.yields and first.precedes(waiter)
 
     def join(
         self, waiter: Waiter, bucket: BucketId, consume: Demand, options: Queue, shown: SupplyShown | None = None
-    ) -> Standing:
-        """Let a request wait for a bucket, and return its standing. Its ``queue`` is None after that if it cannot wait.
+    ) -> Standing | None:
+        """Let a request wait for a bucket. If it cannot wait, return what its standing would be; None if it waits.
 
         It keeps its place in the order of arrival. ``shown`` is what the rejection by this bucket has shown; None if
         the request waits only because others do.
@@ -174,8 +206,10 @@ class WaitingQueues:
             waiter.yields = shown is not None
             moves = waiter.queue is not queue
             if moves:
-                self._pass_over_lost(queue, now_s)
-                self._leave(waiter, now_s)
+                if queue.line.count and now_s > queue.since_s + _LOST_AFTER_S:
+                    self._pass_over_lost(queue, now_s)
+                if waiter.queue is not None:
+                    self._leave(waiter, now_s)
                 waiter.consume = consume
                 waiter.queue, waiter.waited_for = queue, bucket
                 queue.line.join(waiter, cost_of(queue.supply, consume))
@@ -183,17 +217,20 @@ class WaitingQueues:
             else:
                 self._end_turn(queue, waiter)
                 fits = True
-            if shown is not None and queue.first() is waiter:
+            if shown is not None and queue.line.first() is waiter:
                 queue.ready = waiter, now_s + shown.retry_after_s
-            standing = queue.standing(waiter, now_s)
-            fits = fits and standing.estimate_s <= waiter.ends_s - now_s
-            if not fits or self.closed or exceeds_capacity(queue.supply, consume):
+            fits = fits and queue.ends_in(waiter.ends_s - now_s, waiter, now_s)
+            # The cost is the largest part of a capacity, as of the time when the request has joined.
+            is_large = shown is not None or waiter.cost >= 1 or waiter.reserve is not None
+            if not fits or self.closed or (is_large and exceeds_capacity(queue.supply, consume, waiter.reserve)):
+                standing = queue.standing(waiter, now_s)
                 self._leave(waiter, now_s)
-            elif queue.first() is not waiter and (shown is not None or not moves):
+                return standing
+            if queue.line.first() is not waiter and (shown is not None or not moves):
                 # The first request is due at another time, by what the rejection has shown.
                 queue.ready = None
                 self._wake_first(queue, now_s)
-            return standing
+            return None
 
     def turn_in(self, waiter: Waiter) -> float | None:
         """Return the seconds that a request waits before it calls this again; 0 if it has to ask the store now.
@@ -206,15 +243,17 @@ class WaitingQueues:
                 # The store raises the error.
                 return 0.0
             queue = waiter.queue or self._rejoined(waiter)
-            first = queue.first()
+            first = queue.line.first()
             if first is not waiter or queue.asking is not None:
-                self._pass_over_lost(queue, now_s)
+                if now_s > queue.since_s + _LOST_AFTER_S:
+                    self._pass_over_lost(queue, now_s)
+                    first = queue.line.first()
             elif self._takes_turn(queue, waiter, now_s):
                 return 0.0
             left_s = waiter.ends_s - now_s
             if left_s <= 0:
                 return None
-            if queue.first() is waiter and queue.asking is None:
+            if first is waiter and queue.asking is None:
                 wait = queue.ready_in(waiter, now_s)
                 queue.since_s = now_s + wait
                 # A queue that was passed on to this request may be ready now.
@@ -285,7 +324,6 @@ class WaitingQueues:
             self.closed = True
             for queue in self._queues.values():
                 for one in queue.line:
-                    assert isinstance(one, Waiter), "only waiters join"
                     one.wakeup.wake_in(0.0)
 
     def _leave(self, waiter: Waiter, now_s: float) -> None:
@@ -313,7 +351,7 @@ class WaitingQueues:
 
     def _wake_first(self, queue: BucketQueue, now_s: float) -> None:
         """Let the first request continue when its tokens are expected, unless a request asks already."""
-        first = queue.first()
+        first = queue.line.first()
         if first is not None and queue.asking is None:
             wait = queue.ready_in(first, now_s)
             queue.since_s = now_s + wait
@@ -321,7 +359,7 @@ class WaitingQueues:
 
     def _pass_over_lost(self, queue: BucketQueue, now_s: float) -> None:
         """Pass over a request that has the turn, but does not use it. If it runs again, it joins again."""
-        lost = queue.asking or queue.first()
+        lost = queue.asking or queue.line.first()
         within_s = self._ask_s if queue.asking is not None else _LOST_AFTER_S
         if lost is not None and now_s > queue.since_s + within_s:
             self._leave(lost, now_s)

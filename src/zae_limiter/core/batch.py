@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.core.bucket import TimeBounds
+from zae_limiter.core.reserve import Reserve, floor_of
 from zae_limiter.core.view import EffectiveLimits, View
 
 Request = Mapping[str, int]
@@ -52,16 +53,16 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
     return len(requests)
 
 
-def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds) -> dict[str, int]:
-    """Return the tokens that each limit in force has, according to a view. A soft limit rejects nothing."""
+def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds, reserve: Reserve | None = None) -> dict[str, int]:
+    """Return the tokens that each limit in force has above a reserve, by a view. A soft limit rejects nothing."""
     shares = enumerate(view.layout.shared.shares[: len(view.layout.limits)])
     return {
-        one.name: view.level(position, now[0]) // 1000
+        one.name: view.level(position, now[0]) // 1000 - floor_of(one.limit, reserve)
         for position, one in shares
         if one.name in terms.positions and one.limit.enforce
     }
 
 
-def capacities_of(terms: EffectiveLimits) -> dict[str, int]:
-    """Return the capacity of each limit that rejects: the most that one write can take."""
-    return {limit.name: limit.capacity for limit in terms.limits if limit.enforce}
+def capacities_of(terms: EffectiveLimits, reserve: Reserve | None = None) -> dict[str, int]:
+    """Return the capacity of each limit that rejects, above a reserve: the most that one write can take."""
+    return {limit.name: limit.capacity - floor_of(limit, reserve) for limit in terms.limits if limit.enforce}

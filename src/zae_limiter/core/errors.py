@@ -478,7 +478,7 @@ class AmountExceedsCapacityError(RateLimitExceeded, ValidationError):
         self.reason = reason
 
     def __str__(self) -> str:
-        above = [one for one in self.statuses if one.requested > one.limit.capacity]
+        above = [one for one in self.statuses if one.requested + one.reserved > one.limit.capacity]
         whose = next((f" for entity {one.entity_id!r}" for one in above if f"[{one.limit_name}]" in self.field), "")
         return f"{ValidationError.__str__(self)}{whose}"
 

@@ -7,6 +7,7 @@ from zae_limiter.core.bucket import Baseline, LimitShare, TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.quota_level import QuotaLevel, full_quota
+from zae_limiter.core.reserve import LevelAbove, Reserve, floor_of, level_above
 from zae_limiter.core.slots import MixedView, SlotLevel
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.tracked import quota_view
@@ -59,6 +60,10 @@ class LimitLevel:
     def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
         """Return the milliseconds until ``needed_milli`` are available; 0 if nothing is needed, even in debt."""
         return max(0, self.baseline.ready_ms(self.balance_milli, needed_milli) - now[0]) if needed_milli else 0
+
+    def above(self, reserve: Reserve) -> LevelAbove:
+        """Return what the limit has above a reserve."""
+        return level_above(self, self.baseline.share, reserve)
 
 
 def limit_levels(view: View[Any] | None, terms: EffectiveLimits, now: TimeBounds) -> "list[LevelOfLimit]":
@@ -154,6 +159,10 @@ class LevelOfLimit(Protocol):
         """Return the milliseconds until ``needed_milli`` are available."""
         ...
 
+    def above(self, reserve: Reserve) -> "LevelOfLimit":
+        """Return what the limit has above a reserve."""
+        ...
+
 
 def lacks(level: LevelOfLimit, milli: int, at: TimeBounds) -> bool:
     """Return whether a limit rejects a take of ``milli`` thousandths. A soft limit rejects none."""
@@ -161,33 +170,43 @@ def lacks(level: LevelOfLimit, milli: int, at: TimeBounds) -> bool:
 
 
 def statuses(
-    bucket: tuple[str, str], levels: Sequence[LevelOfLimit], amounts: Amounts, judged: TimeBounds, now: TimeBounds
+    bucket: tuple[str, str],
+    levels: Sequence[LevelOfLimit],
+    amounts: Amounts,
+    judged: TimeBounds,
+    now: TimeBounds,
+    reserve: Reserve | None = None,
 ) -> list[LimitStatus]:
-    """Return the status of every limit of a bucket (entity, resource) as of ``judged``, with the wait from ``now``."""
+    """Return the status of every limit of a bucket (entity, resource) as of ``judged``, with the wait from ``now``.
+
+    The request must leave ``reserve``; None if it may take everything.
+    """
     entity_id, resource = bucket
     requested = dict(amounts)
     result = []
     for position, level in enumerate(levels):
         wanted, limit, wait_s = requested.get(position, 0), level.limit, 0.0
-        available = level.available_milli(judged)
+        spare = level if reserve is None else level.above(reserve)
+        floor = floor_of(limit, reserve) if wanted else 0
         # A request for 0 tokens is never too much, even for a limit in debt.
-        exceeded = available < wanted and wanted > 0
+        exceeded = spare.available_milli(judged) < wanted and wanted > 0
         if exceeded and limit.enforce:
             # More than the capacity is never available; the wait is the time until the bucket is full.
-            wait_s = level.wait_ms(min(wanted, limit.capacity_milli), now) / 1000
+            wait_s = spare.wait_ms(min(wanted, limit.capacity_milli - floor * 1000), now) / 1000
         result.append(
             LimitStatus(
                 entity_id=entity_id,
                 resource=resource,
                 limit_name=limit.name,
                 limit=limit,
-                available=available // 1000,
+                available=level.available_milli(judged) // 1000,
                 requested=wanted // 1000,
                 exceeded=exceeded,
                 retry_after_seconds=wait_s,
                 exact=level.is_exact,
                 in_use=whole_slots(level, judged),
                 resets_at=level.resets_s(judged),
+                reserved=floor,
             )
         )
     return result

@@ -34,11 +34,17 @@ def requested_text(status: LimitStatus) -> str:
 
 
 def shortage_text(status: LimitStatus) -> str:
-    """Return what is left of a limit, and what a request asked of it: ``0 available, 1 requested``."""
+    """Return what is left of a limit, and what a request asked of it: ``0 available, 1 requested``.
+
+    What the request had to leave is named too.
+    """
     limit, available = status.limit, status.available
     left = format_with_unit(available, limit.unit)
     left = left if limit.schedule is None else format_share(available, limit.capacity, limit.unit)
-    return f"{left} available, {requested_text(status)}"
+    kept = (
+        f", {format_with_unit(status.reserved, limit.unit)} reserved for a higher priority" if status.reserved else ""
+    )
+    return f"{left} available, {requested_text(status)}{kept}"
 
 
 def reset_text(schedule: CalendarSchedule, at_s: int) -> str:

@@ -13,6 +13,8 @@ from zae_limiter.core.bucket_changes import Settlement, Settling, take
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.levels import LevelOfLimit, limit_levels
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import Reserve, floor_milli_of
+from zae_limiter.core.reserved_take import floors_on, lowered, raised
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.slots import MixedView, not_ended, released_across
 from zae_limiter.core.tracked import proven, refunds_across, settle_tracked, take_covered, take_mixed
@@ -90,6 +92,10 @@ class Combined:
             early, late = (early, middle) if reached else (middle, late)
         return late - now[0]
 
+    def above(self, reserve: Reserve) -> "Combined":
+        """Return what the limit has above a reserve, of which every shard keeps its part."""
+        return Combined(tuple([part.above(reserve) for part in self.parts]))
+
 
 def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds) -> list[Combined]:
     """Return the level of each limit in force, over all shards."""
@@ -99,12 +105,12 @@ def combined(views: Sequence[View[Any]], terms: EffectiveLimits, now: TimeBounds
 
 
 def share_out(
-    views: Views, amounts: Amounts, now: TimeBounds, *, evenly: bool = False
+    views: Views, amounts: Amounts, now: TimeBounds, reserve: Reserve | None = None, *, evenly: bool = False
 ) -> dict[int, list[tuple[int, int]]] | None:
     """Return what each shard contributes to a request, None if together they have too few tokens.
 
-    The fullest shards contribute first, as much as they have. With ``evenly``, each contributes in
-    proportion to its level.
+    The fullest shards contribute first, as much as they have above their part of ``reserve``. With ``evenly``, each
+    contributes in proportion to that.
     """
     parts: dict[int, list[tuple[int, int]]] = {}
     now = proven(views.values(), now)
@@ -112,7 +118,7 @@ def share_out(
         if not needed:
             continue
         left = needed
-        levels = _fullest_first(views, position, now[0])
+        levels = _fullest_first(views, position, now[0], reserve)
         if not _is_enforced(views, position):
             # A soft limit never rejects: one shard has the tokens, or counts the use.
             parts.setdefault(levels[0][0], []).append((position, needed))
@@ -134,18 +140,29 @@ def share_out(
     return parts
 
 
-def take_across(views: Views, amounts: Amounts, now: TimeBounds, refusals: int) -> dict[int, Take] | None:
+def take_across(
+    views: Views, amounts: Amounts, now: TimeBounds, refusals: int, reserve: Reserve | None = None
+) -> dict[int, Take] | None:
     """Return how each shard's part of a request is written, None if together they have too few tokens.
 
+    Every shard that contributes keeps its part of ``reserve``; None if all of it may be taken.
     ``refusals`` is how often other clients were faster. A shard that is emptied completely leaves
     them no margin, so after a refusal every shard contributes a part.
     """
     effort = _SURE if refusals < GUESSES else _YIELDING
     now = proven(views.values(), now)
-    parts = share_out(views, amounts, now, evenly=refusals > 0)
+    parts = share_out(views, amounts, now, reserve, evenly=refusals > 0)
     if parts is None:
         return None
-    return {shard: _taking(views[shard], given, now, effort) for shard, given in parts.items()}
+    if reserve is None:
+        return {shard: _taking(views[shard], given, now, effort) for shard, given in parts.items()}
+    takes = {}
+    for shard, given in parts.items():
+        view = views[shard]
+        limits = view.layout.limits
+        floors = floors_on(view, limits, given, reserve)
+        takes[shard] = lowered(_taking(view, raised(given, floors), now, effort), floors, limits)
+    return takes
 
 
 def _taking(view: View[Any], given: Amounts, now: TimeBounds, effort: Effort) -> Take:
@@ -303,9 +320,17 @@ def _charge(view: View[Any], position: int, debt: int, now: TimeBounds) -> Part:
     return Reset(position, debt, ceiling - debt, ceiling + 1)
 
 
-def _fullest_first(views: Views, position: int, at_ms: int) -> list[tuple[int, int]]:
-    levels = [(shard, _level(view, position, at_ms)) for shard, view in views.items()]
+def _fullest_first(views: Views, position: int, at_ms: int, reserve: Reserve | None) -> list[tuple[int, int]]:
+    """Return the level of a limit on each shard above its part of a reserve, the largest first."""
+    levels = [(shard, _level(view, position, at_ms) - _floor(view, position, reserve)) for shard, view in views.items()]
     return sorted(levels, key=lambda one: -one[1])
+
+
+def _floor(view: View[Any], position: int, reserve: Reserve | None) -> int:
+    if reserve is None:
+        return 0
+    share = view.layout.shared.shares[position]
+    return floor_milli_of(share.limit, reserve, share.shard, share.shard_count)
 
 
 def _level(view: View[Any], position: int, at_ms: int) -> int:

@@ -5,6 +5,7 @@ from zae_limiter.core.bucket import LimitShare, OfShare, TimeBounds
 from zae_limiter.core.calendar import CalendarSchedule, period_at
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.quota import QuotaView
+from zae_limiter.core.reserve import LevelAbove, Reserve, level_above
 
 
 @dataclass(slots=True)
@@ -48,6 +49,10 @@ class QuotaLevel(OfShare):
     def resets_s(self, now: TimeBounds) -> int | None:
         """Return when the quota is full again, in seconds since the epoch."""
         return quota.renews_s(self._view(now), self._schedule, now[0] // 1000)
+
+    def above(self, reserve: Reserve) -> LevelAbove:
+        """Return what the quota has above a reserve."""
+        return level_above(self, self.share, reserve)
 
     @property
     def _capacity(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zae_limiter.core.bucket import LimitShare, OfShare, TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import LevelAbove, Reserve, level_above
 from zae_limiter.core.view import Amounts, F, View
 
 Cohorts = tuple[tuple[int, int], ...]
@@ -290,3 +291,7 @@ class SlotLevel(OfShare):
             if free >= needed_milli:
                 return max(0, end_s * 1000 - now[0])
         return max(0, self.full_ms() - now[0])
+
+    def above(self, reserve: Reserve) -> LevelAbove:
+        """Return what the limit has above a reserve."""
+        return level_above(self, self.share, reserve)

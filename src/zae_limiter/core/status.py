@@ -37,6 +37,7 @@ class LimitStatus:
     ``exact`` is False for a limit of concurrent use, whose slots are returned at any time. ``retry_after_seconds`` is
     then the longest wait, if no lease renews its slots. ``in_use`` is the number of slots in use, None for other
     limits. ``resets_at`` is when a quota is full again, in seconds since the epoch, None for other limits.
+    ``reserved`` is what the request must leave because of its priority, 0 if it may take everything.
     """
 
     entity_id: str
@@ -50,6 +51,7 @@ class LimitStatus:
     exact: bool = True
     in_use: int | None = None
     resets_at: int | None = None
+    reserved: int = 0
 
     @property
     def rejects(self) -> bool:
@@ -59,7 +61,7 @@ class LimitStatus:
     @property
     def deficit(self) -> int:
         """The number of missing tokens, 0 if there were enough."""
-        return max(0, self.requested - self.available)
+        return max(0, self.requested + self.reserved - self.available)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all data of the status, ready for JSON."""
@@ -78,6 +80,8 @@ class LimitStatus:
         }
         if not self.limit.enforce:
             data["enforce"] = False
+        if self.reserved:
+            data["reserved"] = self.reserved
         if self.limit.unit is not None:
             data["unit"] = self.limit.unit
         if self.resets_at is not None:

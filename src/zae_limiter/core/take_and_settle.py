@@ -8,11 +8,13 @@ balances are compared as if it had been given already.
 from collections.abc import Sequence
 from typing import Any
 
-from zae_limiter.core.acquire import Progress, Take, next_step
+from zae_limiter.core.acquire import Progress, Take
 from zae_limiter.core.add_or_set import Bounds, Part
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.lazy_dataclass import dataclass
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.reserved_take import next_step_above
 from zae_limiter.core.view import Amounts, EffectiveLimits, View
 
 
@@ -42,9 +44,11 @@ def take_and_settle(
     settlement: Settlement,
     now: TimeBounds,
     progress: Progress,
+    reserve: Reserve | None = None,
 ) -> TakeAndSettle | None:
     """Return how one write takes and settles; None if that takes more than one write.
 
+    The take must leave ``reserve``; None if it may take everything.
     It does if the view lacks the tokens, is too old, has other limits or several shards, or if the
     credits are for another bucket.
     """
@@ -59,7 +63,7 @@ def take_and_settle(
     taken = [(position, milli + debits.get(position, 0)) for position, milli in amounts if milli]
     # Only credits are applied to the view. Hazard: a debit that was applied too would raise the
     # highest balance that the write allows, and an overflow would pay the debit.
-    step = next_step(_credited(view, credits), terms, taken, now, progress)
+    step = next_step_above(_credited(view, credits), terms, taken, now, progress, reserve)
     if not taken or type(step) is not Take:
         return None
     others = _others(due, {layout.shared.shares[position].name for position, _ in taken})

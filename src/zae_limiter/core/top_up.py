@@ -17,6 +17,8 @@ from zae_limiter.core.add_or_set import Bounds, Effort
 from zae_limiter.core.bucket import TimeBounds, grid
 from zae_limiter.core.bucket_changes import expiry_s, solvency
 from zae_limiter.core.lazy_dataclass import dataclass, replace
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.reserved_take import floors_on, lowered, raised
 from zae_limiter.core.slots import MixedView, item_expiry_s
 from zae_limiter.core.tracked import take_mixed
 from zae_limiter.core.view import Amounts, BucketLayout, EffectiveLimits, View
@@ -130,8 +132,28 @@ def created(view: View[Any], now: TimeBounds, received_ms: int) -> Creation | No
     return Creation(layout, now[0], received_ms, rates, [0] * len(rates))
 
 
-def top_up(creation: Creation, view: View[Any], terms: EffectiveLimits, amounts: Amounts, known: Known) -> TopUp | None:
-    """Return the take that also returns what was withheld, None if nothing is due yet or it is not enough."""
+def top_up(
+    creation: Creation,
+    view: View[Any],
+    terms: EffectiveLimits,
+    amounts: Amounts,
+    known: Known,
+    reserve: Reserve | None = None,
+) -> TopUp | None:
+    """Return the take that also returns what was withheld, None if nothing is due yet or it is not enough.
+
+    The take must leave ``reserve``; None if it may take everything.
+    """
+    if reserve is None:
+        return _top_up(creation, view, terms, amounts, known)
+    floors = floors_on(view, terms.limits, amounts, reserve)
+    topping = _top_up(creation, view, terms, raised(amounts, floors), known)
+    return topping and TopUp(lowered(topping.taking, floors, terms.limits), topping.returned)
+
+
+def _top_up(
+    creation: Creation, view: View[Any], terms: EffectiveLimits, amounts: Amounts, known: Known
+) -> TopUp | None:
     layout, now = view.layout, known.now
     if not creation.earliest_ms <= known.created_ms < layout.start_ms:
         return None

@@ -12,12 +12,14 @@ from zae_limiter.core.errors import RateLimitExceeded, ValidationError
 from zae_limiter.core.lazy_dataclass import dataclass, field
 from zae_limiter.core.levels import LevelOfLimit
 from zae_limiter.core.names import check_whole_number
+from zae_limiter.core.reserve import Reserve, check_priority
 from zae_limiter.core.status import LimitStatus
+
+_new_tuple = tuple.__new__
 
 AGE_S = 10.0
 """One step of priority counts as this many seconds of waiting, so a low priority waits longer, but not forever."""
 
-MAX_PRIORITY = 1_000
 _MAX_WAITING = 10_000_000
 _LEAST_COST = 1e-9
 _TICK_S = 0.001
@@ -86,7 +88,7 @@ def check_wait(max_wait_s: object, priority: object) -> None:
     """
     if not _is_number(max_wait_s) or not max_wait_s >= 0:
         raise ValidationError("max_wait", max_wait_s, "must be a number of seconds, at least 0")
-    check_whole_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+    check_priority(priority)
 
 
 class LimitSupply(NamedTuple):
@@ -118,11 +120,18 @@ class LimitSupply(NamedTuple):
         # The refill comes in whole millitokens. One more makes sure that a request is not made too early.
         return at_s + _TICK_S + (needed + 1 - level) / rate - now_s
 
+    def floor_milli(self, reserve: Reserve) -> int:
+        """Return the millitokens that must remain of the limit."""
+        return -(-int(self.capacity) // 1000 * reserve.numerator // reserve.denominator) * 1000
+
     def less(self, taken: float, now_s: float) -> "LimitSupply":
         """Return the supply after millitokens were taken."""
-        if self.available(now_s) >= self.capacity:
-            return LimitSupply(self.capacity - taken, now_s, self.rate, self.capacity)
-        return LimitSupply(self.level - taken, self.at_s, self.rate, self.capacity)
+        level, at_s, rate, capacity = self
+        # What ``available`` returns, written out as in ``wait_s``.
+        elapsed_s = now_s - at_s - _TICK_S
+        if (level + rate * elapsed_s if elapsed_s > 0 else level) >= capacity:
+            level, at_s = capacity, now_s
+        return _new_tuple(LimitSupply, (level - taken, at_s, rate, capacity))
 
 
 Supply = Mapping[str, LimitSupply]
@@ -152,25 +161,39 @@ def supply_of(levels: Sequence[LevelOfLimit], now: TimeBounds, now_s: float) -> 
 
 def supply_after(supply: Supply, taken: Demand, now_s: float) -> dict[str, LimitSupply]:
     """Return the supply after a request was admitted."""
+    if len(supply) == 1:
+        # The usual case, without a loop: each request that waits does this.
+        ((name, only),) = supply.items()
+        return {name: only.less(taken.get(name, 0) * 1000, now_s)}
     return {name: one.less(taken.get(name, 0) * 1000, now_s) for name, one in supply.items()}
 
 
-def wait_s(supply: Supply, ahead: Demand, own: Demand, now_s: float) -> float:
+def wait_s(supply: Supply, ahead: Demand, own: Demand, now_s: float, reserve: Reserve | None = None) -> float:
     """Return the seconds after which a request can be admitted at the earliest, after the requests ahead of it.
 
-    It takes longer if other requests take tokens, or if a limit is full while the requests wait for another limit.
+    It must leave ``reserve``; None if it may take everything. It takes longer if other requests take tokens, or if a
+    limit is full while the requests wait for another limit.
     """
     longest = 0.0
     for name, amount in own.items():
         limit = supply.get(name)
         if limit is not None and amount:
-            longest = max(longest, limit.wait_s((ahead.get(name, 0) + amount) * 1000, now_s))
+            needed = (ahead.get(name, 0) + amount) * 1000
+            if reserve is not None:
+                needed += limit.floor_milli(reserve)
+            longest = max(longest, limit.wait_s(needed, now_s))
     return longest
 
 
-def exceeds_capacity(supply: Supply, own: Demand) -> bool:
-    """Return whether a request asks for more than a limit can hold."""
-    return any(amount * 1000 > supply[name].capacity for name, amount in own.items() if name in supply)
+def exceeds_capacity(supply: Supply, own: Demand, reserve: Reserve | None = None) -> bool:
+    """Return whether a request asks for more than a limit can hold, or than a reserve leaves of it."""
+    for name, amount in own.items():
+        limit = supply.get(name)
+        if limit is not None and amount:
+            floor_milli = 0 if reserve is None else limit.floor_milli(reserve)
+            if amount * 1000 + floor_milli > limit.capacity:
+                return True
+    return False
 
 
 def cost_of(supply: Supply, own: Demand) -> float:

@@ -65,7 +65,7 @@ class AsyncSource:
             if ask.also:
                 from zae_limiter._async.limiter.lease_also import BatchedSeveralLease
 
-                return BatchedSeveralLease(*late).ask(ask.also)
+                return BatchedSeveralLease(*late).ask(ask.also, None)
             return BatchedLease(*late)
         arguments = ask.entity, resource, ask.consume, ask.limits, ask.on_unavailable, ask.on_error
         return limiter.acquire(*arguments, also=ask.also, max_wait=ask.max_wait, priority=ask.priority)
@@ -144,7 +144,7 @@ class SyncSource:
             if ask.also:
                 from zae_limiter._sync.limiter.lease_also import BatchedSeveralLease
 
-                return BatchedSeveralLease(*late).ask(ask.also)
+                return BatchedSeveralLease(*late).ask(ask.also, None)
             return SyncBatchedLease(*late)
         arguments = ask.entity, resource, ask.consume, ask.limits, ask.on_unavailable, ask.on_error
         return limiter.acquire(*arguments, also=ask.also, max_wait=ask.max_wait, priority=ask.priority)

@@ -96,7 +96,7 @@ async def _charge(client: BucketClient, part: AcquireRequest) -> tuple[Admitted,
         if not wanted:
             break
         try:
-            taken = await client.take_part(part._replace(consume=wanted, partly=True))
+            taken = await client.take_part(part._replace(consume=wanted, partly=True, reserve=None))
         except AmountExceedsCapacityError:
             # A capacity was lowered meanwhile. The attempt has read that, unless the cache is off.
             part = part._replace(known=None)

@@ -328,12 +328,11 @@ async def _plan_all(client: DirectClient, parts: Sequence[AcquireRequest]) -> li
     """
     plans: list[Plan] = []
     for part in parts:
-        bucket, consume, own, until_s, partly, known = part
         try:
-            plan = client.plan(bucket, consume, client.now(), own, until_s, partly, known) or await client.prepare(part)
+            plan = client.plan_request(part) or await client.prepare(part)
         except NoLimitsInForceError:
             # Its limits were deleted meanwhile. An ancestor without limits admits everything.
-            if not partly:
+            if not part.partly:
                 raise
             continue
         # A client that always reads first still rejects by a fresh view, before it takes from any bucket.

@@ -145,7 +145,7 @@ class ChainReader:
             ValidationError: The request names a limit that is not in force for the entity.
             TooManyBucketsError: There are too many buckets.
         """
-        (entity_id, resource), consume, own, until_s, _, _ = request
+        (entity_id, resource), consume, own, until_s, _, _, reserve = request
         several = len(chain.levels) > 1
         found: list[AcquireRequest] = []
         for level in chain.levels:
@@ -155,11 +155,11 @@ class ChainReader:
                 bucket = (level.entity_id, resource)
                 partly = not is_own or level.across is not None
                 known = self._evaluated(chain, bucket, limits, level.limits)
-                found.append(AcquireRequest(bucket, consume, limits, until_s, partly, known))
+                found.append(AcquireRequest(bucket, consume, limits, until_s, partly, known, reserve))
             if level.across is not None and level.across.terms is not None:
                 bucket = (level.entity_id, ALL_RESOURCES)
                 known = self._evaluated(chain, bucket, None, level.across)
-                found.append(AcquireRequest(bucket, consume, None, until_s, True, known))
+                found.append(AcquireRequest(bucket, consume, None, until_s, True, known, reserve))
             if is_own and not found:
                 raise no_limits(request.bucket)
         if chain.levels[0].across is not None:

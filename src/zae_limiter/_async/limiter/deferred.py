@@ -244,4 +244,5 @@ def _combined(plan: Plan, owed: Sequence[Owed]) -> TakeAndSettle | None:
     """Return the write that takes and settles; None if that takes more than one."""
     if plan.view is None or plan.memory.sharded or len(owed) > 1:
         return None
-    return take_and_settle(plan.view, plan.terms, plan.amounts, owed[0].settlement, plan.now, plan.progress)
+    settlement = owed[0].settlement
+    return take_and_settle(plan.view, plan.terms, plan.amounts, settlement, plan.now, plan.progress, plan.reserve)

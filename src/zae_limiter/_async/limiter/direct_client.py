@@ -145,7 +145,7 @@ class DirectClient(PreparedClient):
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
-        _, _, _, _, _, memory, view, terms, amounts, step, now, _ = plan
+        _, _, _, _, _, memory, view, terms, amounts, step, now, _, _ = plan
         if type(step) is not Take or view is None:
             if type(step) is MixedTake and view is not None:
                 return await self._take_mixed(plan, view, step)
@@ -172,8 +172,7 @@ class DirectClient(PreparedClient):
             ValidationError: The request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        bucket, consume, own, until_s, partly, known = request
-        plan = self.plan(bucket, consume, self.now(), own, until_s, partly, known) or await self.prepare(request)
+        plan = self.plan_request(request) or await self.prepare(request)
         return plan if isinstance(plan, Rejected) else await self.carry_out(plan)
 
     async def settle_later(self, owed: Sequence[Owed]) -> None:

@@ -14,6 +14,7 @@ from zae_limiter.core.batch import together
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, ValidationError
 from zae_limiter.core.names import check_amount, check_limit_name
+from zae_limiter.core.reserve import Reserve
 
 
 class AlsoLease(LeasePart):
@@ -53,6 +54,9 @@ class AlsoLease(LeasePart):
         if self._open_slots(self._buckets()):
             self._enter_with_slots()
 
+    def _request(self, amounts: dict[str, int]) -> AcquireRequest:
+        return super()._request(amounts)._replace(reserve=self._lease._reserve)  # noqa: SLF001 - part of this lease
+
     def charges(self, *, gives_back: bool) -> list[Charge]:
         """Return what is left to settle with each bucket."""
         return self._charges(gives_back=gives_back)
@@ -78,17 +82,19 @@ class AlsoLease(LeasePart):
 
 
 class SeveralLease(Lease):
-    """The tokens that one acquire took for several requests."""
+    """The tokens that one acquire took for several requests, or for one that must leave a reserve."""
 
-    __slots__ = ("_also", "_asked")
+    __slots__ = ("_also", "_asked", "_reserve")
 
     _asked: object
     _also: Sequence[AlsoLease]
+    _reserve: Reserve | None
 
-    def ask(self, also: object) -> "Lease":
-        """Add the requests of ``also``, before the lease is entered, and return the lease."""
+    def ask(self, also: object, reserve: Reserve | None) -> "Lease":
+        """Add the requests of ``also``, and what all of them must leave, before the lease is entered; return it."""
         self._asked = also
         self._also = ()
+        self._reserve = reserve
         return self
 
     @property
@@ -157,6 +163,9 @@ class SeveralLease(Lease):
             for name, amount in entry.consumed.items():
                 consumed[name] = consumed.get(name, 0) + amount
         return [LeaseEntry(*bucket, consumed) for bucket, consumed in found.items()]
+
+    def _request(self, amounts: dict[str, int]) -> AcquireRequest:
+        return super()._request(amounts)._replace(reserve=self._reserve)
 
     async def _take_several(self, requests: Sequence[AcquireRequest]) -> list[Cascaded]:
         """Take for several requests, all or none.

@@ -27,6 +27,7 @@ from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.lazy_dataclass import dataclass, replace
 from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled
 from zae_limiter.core.rebase import Rebasing, missing_birth
+from zae_limiter.core.reserved_take import next_step_above
 from zae_limiter.core.top_up import TopUp
 from zae_limiter.core.tracked import Taken, taken_at_creation
 from zae_limiter.core.view import Admitted, EffectiveLimits
@@ -85,7 +86,8 @@ class ShardAttempt:
             if not self._amounts:
                 return Admitted(self.terms, None)
             now = self._context.table.now()
-            result = await self._carry_out(next_step(self.view, self.terms, self._amounts, now, self._progress), now)
+            step = next_step_above(self.view, self.terms, self._amounts, now, self._progress, self._request.reserve)
+            result = await self._carry_out(step, now)
             if result is not None:
                 return result
         raise contended(self._request.bucket)
@@ -112,7 +114,8 @@ class ShardAttempt:
         nonces = self._context.nonces
         match step:
             case Reject(at=at):
-                return Rejected(self._request.bucket, self.terms, self.view, self._amounts, at, now)
+                bucket, reserve = self._request.bucket, self._request.reserve
+                return Rejected(bucket, self.terms, self.view, self._amounts, at, now, None, reserve)
             case Look():
                 return await self._look()
             case Resolve():

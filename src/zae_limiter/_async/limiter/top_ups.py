@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from zae_limiter._async.table import Table
 from zae_limiter.caches.buckets import Bounded, BucketId
+from zae_limiter.caches.request import AcquireRequest
 from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.top_up import Creation, Known, TopUp, created, top_up
 from zae_limiter.core.view import Amounts, EffectiveLimits
@@ -46,9 +47,10 @@ class TopUps:
                 self.pending.pop(bucket, None)
 
     def due(
-        self, bucket: BucketId, view: BucketView, terms: EffectiveLimits, amounts: Amounts, now: TimeBounds
+        self, request: AcquireRequest, view: BucketView, terms: EffectiveLimits, amounts: Amounts, now: TimeBounds
     ) -> TopUp | None:
         """Return the take that also returns what was withheld; None if nothing was, or not enough for the take."""
+        bucket = request.bucket
         creation = self.pending.get(bucket)
         if creation is None or self._server is None:
             return None
@@ -63,4 +65,5 @@ class TopUps:
         created_ms = self._server.latest_ms(creation.received_ms / 1000)
         if created_ms is None:
             return None
-        return top_up(creation, view, terms, amounts, Known(now, created_ms, int(local_s * 1000)))
+        known = Known(now, created_ms, int(local_s * 1000))
+        return top_up(creation, view, terms, amounts, known, request.reserve)

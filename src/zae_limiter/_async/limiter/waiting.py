@@ -17,6 +17,7 @@ from zae_limiter.caches.request import AcquireRequest
 from zae_limiter.caches.waiting import NOT_ENTERED, SupplyShown, Waiter, WaitingQueues
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import AmountExceedsCapacityError, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.core.waiting import Demand, Queue, Standing, Supply, check_wait, next_ask_s, primary_bucket
 
@@ -32,8 +33,10 @@ class LeaseWaiter(Waiter):
 
     wakeup: runtime.Wakeup
 
-    def __init__(self, max_wait_s: float, priority: int, options: Queue, wakeup: runtime.Wakeup) -> None:
-        super().__init__(priority, wakeup)
+    def __init__(
+        self, max_wait_s: float, priority: int, options: Queue, reserve: Reserve | None, wakeup: runtime.Wakeup
+    ) -> None:
+        super().__init__(priority, reserve, wakeup)
         self.max_wait_s = max_wait_s
         self.options = options
         self.bucket_requests: Sequence[AcquireRequest] = ()
@@ -49,9 +52,9 @@ class WaitingLease(Lease):
     _is_single = True
     _wait: LeaseWaiter
 
-    def wait(self, max_wait_s: float, priority: int, options: Queue) -> "Lease":
-        """Choose how the lease waits, before it is entered, and return it."""
-        self._wait = LeaseWaiter(max_wait_s, priority, options, runtime.Wakeup())
+    def wait(self, max_wait_s: float, priority: int, options: Queue, reserve: Reserve | None) -> "Lease":
+        """Choose how the lease waits and what it must leave, None if nothing; before it is entered. Return it."""
+        self._wait = LeaseWaiter(max_wait_s, priority, options, reserve, runtime.Wakeup())
         return self
 
     @property
@@ -74,7 +77,9 @@ class WaitingLease(Lease):
         queues, options, now_s = self._client.queues(), waiter.options, self._client.monotonic_s()
         # The caller's dictionary may change while the request waits.
         self._consume = queues.kept(self._consume)
-        waiter.flow, waiter.weight = options.flow_of(self._bucket[0]), options.weight_of(self._bucket[0])
+        waiter.flow = options.flow_of(self._bucket[0])
+        if options.weights:
+            waiter.weight = options.weight_of(self._bucket[0])
         queues.enter(waiter, now_s, now_s + waiter.max_wait_s)
         # Not awaited here: each frame would be kept while the request waits.
         return self._take_in_turn(waiter, waiter.wakeup)
@@ -91,7 +96,7 @@ class WaitingLease(Lease):
             while True:
                 if bucket is not None:
                     self._join(queues, waiter, bucket)
-                    while (wait_s := self._turn_in(queues, waiter)) > 0:
+                    while wait_s := self._turn_in(queues, waiter):
                         try:
                             await wakeup.wait(wait_s)
                         finally:
@@ -133,7 +138,7 @@ class WaitingLease(Lease):
         if shown is None and waiter.queue is not None and waiter.queue.bucket == bucket:
             return
         standing = queues.join(waiter, bucket, self._demand_of(bucket), self._wait.options, shown)
-        if waiter.queue is None:
+        if standing is not None:
             raise self._rejected(waiter, standing, None if shown is None else self._wait.refusal)
 
     def _turn_in(self, queues: WaitingQueues, waiter: Waiter) -> float:
@@ -179,8 +184,10 @@ class WaitingLease(Lease):
             # The bucket of the entity is the only one.
             if not queues.goes_before(self._bucket, waiter):
                 return None
-            if known.terms is not None:
-                await self._check_amounts(self._requests(), known.terms)
+            terms = known.terms
+            if terms is not None and not queues.is_checked(self._consume, terms, waiter.reserve):
+                await self._check_amounts(self._requests(), terms)
+                queues.note_checked(self._consume, terms, waiter.reserve)
             return self._bucket
         await self._find_parts()
         for part in self._wait.bucket_requests:
@@ -221,7 +228,7 @@ class SeveralWaitingLease(WaitingLease, SeveralLease):
     def _requests(self) -> Sequence[AcquireRequest]:
         until_s = self._client.until_s()
         others = [AcquireRequest((one.entity_id, one.resource), one.consume, None, until_s) for one in self._asked]
-        return [self._request(self._consume), *others]
+        return [self._request(self._consume), *(one._replace(reserve=self._reserve) for one in others)]
 
 
 class WaitingDirectLease(WaitingLease, DirectLease):

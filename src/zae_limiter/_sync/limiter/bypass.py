@@ -96,7 +96,7 @@ def _charge(client: BucketClient, part: AcquireRequest) -> tuple[Admitted, Colle
         if not wanted:
             break
         try:
-            taken = client.take_part(part._replace(consume=wanted, partly=True))
+            taken = client.take_part(part._replace(consume=wanted, partly=True, reserve=None))
         except AmountExceedsCapacityError:
             # A capacity was lowered meanwhile. The attempt has read that, unless the cache is off.
             part = part._replace(known=None)

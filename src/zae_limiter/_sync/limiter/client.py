@@ -30,6 +30,7 @@ from zae_limiter.caches.request import (
     OwnLimits,
     Plan,
     Rejected,
+    check_reserve,
     partial_amounts,
 )
 from zae_limiter.core.acquire import (
@@ -48,6 +49,7 @@ from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import ZAELimiterError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.outcome import Applied, Item, Throttled, WriteOutcome
+from zae_limiter.core.reserved_take import next_step_above
 from zae_limiter.core.sharding import LOOK_APART_MS
 from zae_limiter.core.slots import SlotTake
 from zae_limiter.core.status import OnUnavailable, check_on_unavailable
@@ -149,7 +151,7 @@ class BucketClient:
         amounts = partial_amounts(consume, terms) if lacks_some else amounts_of(consume, terms)
         step: NextStep | None = None
         if memory.shards is not None:
-            rejected = self.shards.rejected_by_memory(memory, bucket, terms, amounts)
+            rejected = self.shards.rejected_by_memory(memory, AcquireRequest(bucket, consume, own, 0.0), terms, amounts)
             if rejected is not None and self.rejects_by_view(bucket):
                 return rejected
         else:
@@ -158,8 +160,29 @@ class BucketClient:
             if type(step) is Reject and self.rejects_by_view(bucket):
                 return Rejected(bucket, terms, view, amounts, step.at, now)
         # The same as Plan(...), without the cost of calling its constructor.
-        parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress)
+        parts = (bucket, consume, own, until_s, partly, memory, view, terms, amounts, step, now, progress, None)
         return _new_tuple(Plan, parts)
+
+    def plan_request(self, request: AcquireRequest) -> Plan | Rejected | None:
+        """Return how a request is carried out, as ``plan`` does, also if it must leave a reserve."""
+        bucket, consume, own, until_s, partly, known, reserve = request
+        plan = self.plan(bucket, consume, self._table.now(), own, until_s, partly, known)
+        if reserve is None or plan is None:
+            return plan
+        check_reserve(plan.amounts, plan.terms, reserve)
+        if isinstance(plan, Rejected):
+            return replace(plan, reserve=reserve)
+        _, _, _, _, _, memory, view, terms, amounts, step, now, progress, _ = plan
+        rejected: Rejected | None = None
+        if memory.shards is not None:
+            rejected = self.shards.rejected_by_memory(memory, request, terms, amounts)
+        elif amounts:
+            step = next_step_above(view, terms, amounts, now, progress, reserve)
+            if type(step) is Reject:
+                rejected = Rejected(bucket, terms, view, amounts, step.at, now, None, reserve)
+        if rejected is not None and self.rejects_by_view(bucket):
+            return rejected
+        return plan._replace(step=step, reserve=reserve)
 
     def rejects_by_view(self, bucket: BucketId) -> bool:
         """Return whether the cached view of a bucket may reject a request."""
@@ -173,9 +196,8 @@ class BucketClient:
             ValidationError: A name is invalid, or the request can never be admitted.
             RateLimiterUnavailable: The table did not answer.
         """
-        bucket, own, until_s = request.bucket, request.own, request.until_s
-        known = Evaluated(self.resolver.terms(bucket, own, until_s), self._first)
-        plan = self.plan(bucket, request.consume, self._table.now(), own, until_s, request.partly, known)
+        terms = self.resolver.terms(request.bucket, request.own, request.until_s)
+        plan = self.plan_request(request._replace(known=Evaluated(terms, self._first)))
         assert plan is not None, "the limits were read"
         return plan
 
@@ -331,7 +353,7 @@ class BucketClient:
     def request_of(self, plan: Plan) -> AcquireRequest:
         """Return the request that a plan carries out."""
         until_s = self.until_s() if plan.until_s is None else plan.until_s
-        return AcquireRequest(plan.bucket, plan.consume, plan.own, until_s, plan.partly)
+        return AcquireRequest(plan.bucket, plan.consume, plan.own, until_s, plan.partly, None, plan.reserve)
 
     def choice(self, requested: object) -> OnUnavailable:
         """Return what to do while the store is unavailable.
@@ -354,7 +376,8 @@ class BucketClient:
 
     def queues(self) -> "WaitingQueues":
         """Return the queues of the requests that wait for buckets of the namespace."""
-        return self.caches.waiting or self.caches.queues(self.monotonic_s, self._deadline_s)
+        waiting = self.caches.waiting
+        return self.caches.queues(self.monotonic_s, self._deadline_s) if waiting is None else waiting
 
     def until_s(self) -> float:
         """Return the deadline of a call that begins now, on the monotonic clock."""
@@ -377,8 +400,7 @@ class NetworkedClient(BucketClient):
         """
         if self.shards.cooldowns.active:
             self._wait_for_cooldown(request)
-        bucket, consume, own, until_s, partly, known = request
-        plan = self.plan(bucket, consume, self._table.now(), own, until_s, partly, known)
+        plan, known = self.plan_request(request), request.known
         if plan is None:
             plan = self.prepare(request)
         elif known is not None and isinstance(plan, Plan) and plan.step is None and known.progress.looked:
@@ -396,7 +418,7 @@ class NetworkedClient(BucketClient):
         Raises:
             RateLimiterUnavailable: The table did not answer.
         """
-        bucket, _, _, until_s, _, _, view, terms, amounts, step, _, _ = plan
+        bucket, _, _, until_s, _, _, view, terms, amounts, step, _, _, _ = plan
         if not isinstance(step, Take) or view is None or until_s is None:
             return self.run(plan)
         update = bucket_writes.take(view, step, next(self.nonces))
@@ -462,7 +484,7 @@ class NetworkedClient(BucketClient):
         memory = self.caches.of(request.bucket)
         if request.own is not None or memory.view is None or memory.in_flight or memory.sharded:
             return None
-        topping = self._top_ups.due(request.bucket, memory.view, plan.terms, plan.amounts, plan.now)
+        topping = self._top_ups.due(request, memory.view, plan.terms, plan.amounts, plan.now)
         if topping is None:
             return None
         attempt = ShardAttempt(self.context, request, plan.terms, self._first)

@@ -21,6 +21,8 @@ from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
 from zae_limiter.core.levels import LevelOfLimit
 from zae_limiter.core.multi_shard import combined
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.reserved_take import with_floors
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.view import Admitted, EffectiveLimits
 
@@ -44,6 +46,9 @@ class RetryLater:
 RETRY_LATER = RetryLater()
 
 TakeResult = Admitted | Rejected
+TakeKey = tuple[BucketId, bool, Reserve | None]
+"""A bucket, whether limits that it lacks are ignored, and the reserve: the requests of one batch leave the same."""
+
 SettlementKey = tuple[BucketId, str, int | None, int | None]
 """A bucket, the digest of own limits, the birth number, and the shard that it is bound to, None if to none."""
 
@@ -57,7 +62,7 @@ class BatchedClient(NetworkedClient):
         super().__init__(scope, speculative=speculative)
         self._server_time = scope.table.server_time
         self._reads: Bounded[BucketId, ChainBatcher] = Bounded(_BATCHERS)
-        self._takes: Bounded[tuple[BucketId, bool], TakeBatcher] = Bounded(_BATCHERS)
+        self._takes: Bounded[TakeKey, TakeBatcher] = Bounded(_BATCHERS)
         self._settlements: Bounded[SettlementKey, SettlementBatcher] = Bounded(_BATCHERS)
         self._together = together
 
@@ -115,9 +120,10 @@ class BatchedClient(NetworkedClient):
             if not is_complete(memory.counts()):
                 return 0.0
             # What others take from each shard is not estimated: a request may take from any of them.
-            levels = combined(list(memory.views().values()), terms, now)
+            levels, reserve = combined(list(memory.views().values()), terms, now), part.reserve
+            spare = levels if reserve is None else [level.above(reserve) for level in levels]
             lacking = (
-                (milli - levels[position].available_milli(now)) / limits[position].capacity_milli
+                (milli - spare[position].available_milli(now)) / limits[position].capacity_milli
                 for position, milli in part.amounts(terms)
                 if limits[position].enforce
             )
@@ -127,7 +133,7 @@ class BatchedClient(NetworkedClient):
         return max(
             (
                 shortfall(view, position, milli, now) / limits[position].capacity_milli
-                for position, milli in part.amounts(terms)
+                for position, milli in with_floors(view, terms, part.amounts(terms), part.reserve)
                 if limits[position].enforce
             ),
             default=0.0,
@@ -163,7 +169,7 @@ class BatchedClient(NetworkedClient):
 
     def _batcher(self, request: AcquireRequest) -> "TakeBatcher":
         """Return the queue of a request. An invalid request gets a queue of its own, so that it fails alone."""
-        key = (request.bucket, request.partly)
+        key = (request.bucket, request.partly, request.reserve)
         try:
             batcher = self._takes.get(key)
         except TypeError:
@@ -245,7 +251,8 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
             return everyone
         # Writes in flight may leave too little for the first request. A take that is sent now would be refused, and
         # the answers that are about to arrive tell whether there is enough. So the queue waits for them.
-        return everyone if fitting((requests[0].consume,), room_of(view, terms, self._client.now())) else 0
+        room = room_of(view, terms, self._client.now(), requests[0].reserve)
+        return everyone if fitting((requests[0].consume,), room) else 0
 
     def _known(self, bucket: BucketId) -> tuple[Remembered, EffectiveLimits] | None:
         """Return what is cached of a bucket, and its limits; None if the limits are not cached."""
@@ -260,7 +267,8 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         known = self._known(requests[0].bucket)
         if known is None:
             return len(requests)
-        return max(1, fitting([request.consume for request in requests], capacities_of(known[1])))
+        most = capacities_of(known[1], requests[0].reserve)
+        return max(1, fitting([request.consume for request in requests], most))
 
     def _expected_at_once(self, requests: Sequence[AcquireRequest]) -> int:
         """Return how many requests the bucket is expected to admit; all that fit into one take if it admits none."""
@@ -269,7 +277,8 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         view = None if known is None or known[0].sharded else known[0].expected()
         if known is None or view is None:
             return most
-        enough = fitting([request.consume for request in requests], room_of(view, known[1], self._client.now()))
+        room = room_of(view, known[1], self._client.now(), requests[0].reserve)
+        enough = fitting([request.consume for request in requests], room)
         return min(most, enough) or most
 
     def send_all(self, requests: Sequence[AcquireRequest]) -> Sequence[TakeResult | ZAELimiterError]:
@@ -437,7 +446,7 @@ def _as_one(requests: Sequence[AcquireRequest]) -> AcquireRequest:
 
 def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool]:
     # A soft limit rejects nothing.
-    levels = [level for level in rejection.levels if level.limit.enforce]
+    levels = [level for level in rejection.spare_levels if level.limit.enforce]
     available = {level.name: level.available_milli(rejection.judged) // 1000 for level in levels}
     return admitted([request.consume for request in requests], available)
 
@@ -447,4 +456,4 @@ def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int
     levels: list[LevelOfLimit] = [level.less(taken.get(level.name, 0) * 1000, whole.judged) for level in whole.levels]
     positions = {level.name: position for position, level in enumerate(levels)}
     amounts = [(positions[name], amount * 1000) for name, amount in request.consume.items() if name in positions]
-    return Rejected(whole.bucket, whole.terms, None, amounts, whole.judged, whole.now, levels)
+    return Rejected(whole.bucket, whole.terms, None, amounts, whole.judged, whole.now, levels, whole.reserve)

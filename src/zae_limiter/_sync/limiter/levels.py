@@ -19,6 +19,8 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.levels import LevelOfLimit, held_statuses, held_statuses_of, lacks, limit_levels, statuses
 from zae_limiter.core.multi_shard import combined
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.reserved_take import with_floors
 from zae_limiter.core.sharding import is_complete
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.view import Amounts, EffectiveLimits
@@ -56,12 +58,13 @@ class AllLevels(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A bucket, the limits that it is judged by, what is asked of it, and until when on the monotonic clock."""
+    """A bucket, the limits that it is judged by, what is asked of it, until when, and what the request must leave."""
 
     bucket: BucketId
     terms: EffectiveLimits
     amounts: Amounts
     until_s: float
+    reserve: Reserve | None
 
 
 class BucketLevels:
@@ -93,10 +96,11 @@ class BucketLevels:
             return None
         amounts, now = request.amounts(terms), self._table.now()
         if memory.sharded:
-            return self._shards.rejected_by_memory(memory, bucket, terms, amounts)
-        if not is_known_short(memory.view, terms, amounts, now, self._trust_ms):
+            return self._shards.rejected_by_memory(memory, request, terms, amounts)
+        decided = with_floors(memory.view, terms, amounts, request.reserve)
+        if not is_known_short(memory.view, terms, decided, now, self._trust_ms):
             return None
-        return Rejected(bucket, terms, memory.view, amounts, now, now)
+        return Rejected(bucket, terms, memory.view, amounts, now, now, None, request.reserve)
 
     def statuses_of(self, requests: Sequence[AcquireRequest]) -> list[list[LimitStatus]]:
         """Return the statuses of buckets for a request that others reject; views that are not fresh are read.
@@ -130,7 +134,8 @@ class BucketLevels:
         if terms is None:
             return []
         now = self._table.now()
-        return statuses(request.bucket, limit_levels(None, terms, now), request.requested(terms), now, now)
+        levels = limit_levels(None, terms, now)
+        return statuses(request.bucket, levels, request.requested(terms), now, now, request.reserve)
 
     def _asked(self, request: AcquireRequest, amounts_by: Callable[[EffectiveLimits], Amounts]) -> _Asked | None:
         """Return what a request asks of a bucket, None if no limits are in force or if they are unknown."""
@@ -139,7 +144,7 @@ class BucketLevels:
             terms = known.terms if known is not None else self._resolver.terms(bucket, request.own, until_s)
         except (NoLimitsInForceError, RateLimiterUnavailable):
             return None
-        return _Asked(bucket, terms, amounts_by(terms), until_s)
+        return _Asked(bucket, terms, amounts_by(terms), until_s, request.reserve)
 
     def _statuses(self, asked: Sequence[_Asked | None]) -> list[list[LimitStatus]]:
         """Return the statuses of each bucket, an empty list for None; views that are not fresh are read in one call."""
@@ -156,7 +161,9 @@ class BucketLevels:
         for one in asked:
             known = None if one is None else levels[one.bucket]
             now = self._table.now()
-            found.append([] if one is None or known is None else statuses(one.bucket, known, one.amounts, now, now))
+            found.append(
+                [] if one is None or known is None else statuses(one.bucket, known, one.amounts, now, now, one.reserve)
+            )
         return found
 
     def held_statuses(
@@ -193,7 +200,8 @@ class BucketLevels:
         if memory is None or memory.view is None:
             return []
         now, terms = self._table.now(), memory.view.layout.seen_terms
-        return statuses(request.bucket, _levels_by_memory(memory, now), request.requested(terms), now, now)
+        levels = _levels_by_memory(memory, now)
+        return statuses(request.bucket, levels, request.requested(terms), now, now, request.reserve)
 
     def all_levels(self, bucket: BucketId, own: OwnLimits, until_s: float) -> AllLevels:
         """Read the levels of every bucket that an acquire would take from, those of the entity first.

@@ -1,6 +1,6 @@
 """SyncRateLimiter: the public verbs. The admin verbs are those of its repository."""  # generated from _async by tools/mirror.py; do not edit
 
-from collections.abc import Iterator, Callable, Sequence
+from collections.abc import Iterator, Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -15,6 +15,7 @@ from zae_limiter._sync.store.scope import Closable, Scope
 from zae_limiter.core.cascade import Also
 from zae_limiter.core.errors import RateLimiterUnavailable, ValidationError
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import check_priority, priority_reserves
 from zae_limiter.core.status import OnUnavailable
 from zae_limiter.core.waiting import DEFAULT_QUEUE, PaceProgress, Queue, check_queue
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from zae_limiter._sync.deprecated import Named
     from zae_limiter._sync.limiter.group_commit import BatchedClient
     from zae_limiter._sync.limiter.lease_also import SeveralLease
+    from zae_limiter._sync.limiter.waiting import WaitingLease
     from zae_limiter.infra.discovery import LimiterInfo
 
 
@@ -45,6 +47,7 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         speculative_writes: bool = True,
         group_commit: bool = True,
         queue: Queue = DEFAULT_QUEUE,
+        priority_reserve: Mapping[int, float] | None = None,
         **named: "Unpack[Named]",
     ) -> None:
         """Limit by a repository. Without one, the first call opens what ``named`` says; this form is deprecated.
@@ -54,11 +57,13 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
             speculative_writes: Write without reading first, based on the cached view of the bucket. False adds a read.
             group_commit: Send concurrent acquires of one bucket as one write, on DynamoDB.
             queue: How many requests may wait for one bucket, and in which order.
+            priority_reserve: The part of each capacity that requests up to a priority must leave to others. With
+                ``{-1: 0.5}``, requests of priority -1 and below are admitted only if half of it remains after them.
             **named: The arguments of the deprecated form.
 
         Raises:
             ValidationError: There is neither a repository nor a name, or there are both, or the repository is neither
-                a ``SyncRepository`` nor a wrapper of one.
+                a ``SyncRepository`` nor a wrapper of one. Or a reserve is invalid.
         """
         if repository is None:
             # A limiter that is given a repository pays for none of this.
@@ -72,6 +77,8 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
         self._speculative = speculative_writes
         self._together = group_commit
         self._queue = check_queue(queue)
+        self._reserves = priority_reserves(priority_reserve)
+        self._waiting_kinds: dict[type[SyncLease], type[WaitingLease]] | None = None
         wrapped = unwrap(repository)
         if not wrapped.is_open:
             from zae_limiter._sync.deprecated import LateRateLimiter, late_form
@@ -135,19 +142,20 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
                 calls it on a thread of its own.
             max_wait: Wait at most this many seconds, behind requests of this process that wait for the same bucket.
                 None rejects immediately, as 0 does, but goes before those that wait.
-            priority: Requests of a higher priority go first among those that wait.
+            priority: Requests of a higher priority go first among those that wait. A low one must leave the
+                ``priority_reserve`` of the limiter.
 
         Raises:
             RateLimitExceeded: A limit lacks the tokens, on entering, and the wait cannot end in time or has ended.
             EntityBlockedError: The entity, or one that it cascades to, is blocked.
-            AmountExceedsCapacityError: An amount exceeds a capacity, so the request can never be admitted.
+            AmountExceedsCapacityError: An amount exceeds a capacity, or what a reserve leaves of it, so the request can
+                never be admitted.
             ValidationError: A name, an amount or a limit is invalid.
             RateLimiterUnavailable: The store is unavailable, and ``on_unavailable`` is ``block``.
         """
-        if also or max_wait is not None or on_lost is not None:
+        if also or max_wait is not None or on_lost is not None or self._reserves is not None:
             arguments = (entity_id, resource), consume, limits, on_unavailable, on_error, durable
-            waits = None if max_wait is None else (max_wait, priority)
-            lease = self._rare_lease(arguments, also, waits)
+            lease = self._rare_lease(arguments, also, max_wait, priority)
             return lease if on_lost is None else lease.report_loss_to(on_lost)
         return self._lease_kind(self._client, (entity_id, resource), consume, limits, on_unavailable, on_error, durable)
 
@@ -191,18 +199,26 @@ class SyncRateLimiter(DelegatedVerbs, Closable):
                 yield lease
 
     def _rare_lease(
-        self, arguments: tuple[Any, ...], also: Sequence[Also] | None, waits: tuple[float, int] | None
+        self, arguments: tuple[Any, ...], also: Sequence[Also] | None, max_wait: float | None, priority: int
     ) -> SyncLease:
-        """Return a lease of several requests, or one that waits, or both."""
-        kind = self._several_kind() if also else self._lease_kind
-        if waits is None:
+        """Return a lease of several requests, or of one that must leave a reserve; it may wait."""
+        reserve = self._reserves.of(check_priority(priority)) if self._reserves is not None else None
+        is_several = also or reserve is not None
+        kind = self._several_kind() if is_several else self._lease_kind
+        if max_wait is None:
             lease = kind(self._client, *arguments)
-            return cast("SeveralLease", lease).ask(also) if also else lease
-        # Imported here, because most limiters let no request wait.
-        from zae_limiter._sync.limiter.waiting import KINDS
+        else:
+            lease = self._waiting_kind(kind)(self._client, *arguments).wait(max_wait, priority, self._queue, reserve)
+        return cast("SeveralLease", lease).ask(also or (), reserve) if is_several else lease
 
-        lease = KINDS[kind](self._client, *arguments).wait(*waits, self._queue)
-        return cast("SeveralLease", lease).ask(also) if also else lease
+    def _waiting_kind(self, kind: type[SyncLease]) -> "type[WaitingLease]":
+        """Return the kind of lease that waits, of the same kind otherwise."""
+        if self._waiting_kinds is None:
+            # Imported here, because most limiters let no request wait.
+            from zae_limiter._sync.limiter.waiting import KINDS
+
+            self._waiting_kinds = KINDS
+        return self._waiting_kinds[kind]
 
     def _several_kind(self) -> "type[SeveralLease]":
         """Return the kind of lease for several requests."""

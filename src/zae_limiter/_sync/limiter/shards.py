@@ -31,6 +31,8 @@ from zae_limiter.core.outcome import (
     TransactOutcome,
     Unavailable,
 )
+from zae_limiter.core.reserve import Reserve
+from zae_limiter.core.reserved_take import with_floors
 from zae_limiter.core.sharding import (
     LOOK_APART_MS,
     MOST_SHARDS,
@@ -98,11 +100,11 @@ class ShardClient:
         """Take from one shard, from another if that lacks the tokens, or from several in one transaction."""
         memory = self._scope.caches.of(request.bucket)
         amounts = request.amounts(terms)
-        rejection = self.rejected_by_memory(memory, request.bucket, terms, amounts)
+        rejection = self.rejected_by_memory(memory, request, terms, amounts)
         if rejection is not None:
             return rejection
         tried: set[int] = set()
-        while len(tried) < _SHARDS_TRIED and _may_fit(memory, amounts):
+        while len(tried) < _SHARDS_TRIED and _may_fit(memory, terms, amounts, request.reserve):
             shard = self._next_shard(request, memory, tried)
             if shard is None:
                 break
@@ -147,7 +149,7 @@ class ShardClient:
         return self._random.choice(others) if others else None
 
     def rejected_by_memory(
-        self, memory: Remembered, bucket: BucketId, terms: EffectiveLimits, amounts: Amounts
+        self, memory: Remembered, request: AcquireRequest, terms: EffectiveLimits, amounts: Amounts
     ) -> Rejected | None:
         """Reject a request without a read if fresh views of all shards lack the tokens; None if it may be admitted."""
         views = self.fresh_views(memory, terms)
@@ -158,8 +160,9 @@ class ShardClient:
             # A quota may be full by now.
             return None
         levels = combined(views, terms, now)
-        lacking = any(lacks(levels[position], milli, now) for position, milli in amounts)
-        return Rejected(bucket, terms, None, amounts, now, now, levels) if lacking else None
+        rejected = Rejected(request.bucket, terms, None, amounts, now, now, levels, request.reserve)
+        spare = rejected.spare_levels
+        return rejected if any(lacks(spare[position], milli, now) for position, milli in amounts) else None
 
     def fresh_views(self, memory: Remembered, terms: EffectiveLimits) -> list[BucketView] | None:
         """Return the cached views of all shards; None if one is not fresh, not on these limits, or not cached."""
@@ -189,10 +192,10 @@ class ShardClient:
             # Hazard: between two tries the bucket refills, and retries would turn a rejection into a wait. So the
             # request is also judged at the time of the first try.
             for judged in (asked, now):
-                if share_out(shards, amounts, judged) is None:
+                if share_out(shards, amounts, judged, request.reserve) is None:
                     levels = combined(list(shards.values()), terms, judged)
-                    return Rejected(bucket, terms, None, amounts, judged, now, levels)
-            written = take_across(shards, amounts, now, refusals)
+                    return Rejected(bucket, terms, None, amounts, judged, now, levels, request.reserve)
+            written = take_across(shards, amounts, now, refusals, request.reserve)
             assert written is not None, "the shards have the tokens, as share_out has shown"
             nonces = self._context.nonces
             takes = {
@@ -428,11 +431,14 @@ def _admitted(terms: EffectiveLimits, charged: Sequence[tuple[BucketView, Take]]
     return Taken(claims, tuple([charge for one in taken for charge in one.charges])).admitted(terms, birth)
 
 
-def _may_fit(memory: Remembered, amounts: Amounts) -> bool:
+def _may_fit(memory: Remembered, terms: EffectiveLimits, amounts: Amounts, reserve: Reserve | None) -> bool:
     """Return whether the capacity of any shard is large enough for a request; True if no view can tell."""
     views = memory.views()
     fits = [
-        all(milli <= view.layout.shared.shares[position].capacity_milli for position, milli in amounts)
+        all(
+            milli <= view.layout.shared.shares[position].capacity_milli
+            for position, milli in with_floors(view, terms, amounts, reserve)
+        )
         for view in views.values()
         if len(view.layout.limits) > max((position for position, _ in amounts), default=0)
     ]
