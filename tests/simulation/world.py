@@ -84,7 +84,13 @@ class World:
         """Return a client with its own caches and random numbers, as another process would have them."""
         random = self._part(name)
         client = Client(
-            self.table, self.clock, random, settings or Settings(), Parallel(), "simulated://", Nonces(random)
+            self.table,
+            self.clock,
+            random,
+            settings or Settings(),
+            Parallel(),
+            "dynamodb://simulated?region=us-east-1",
+            Nonces(random),
         )
         namespace = await NamespaceStore(client).register("default")
         return Repository(client.scope("default", namespace.id), owns_table=False)
