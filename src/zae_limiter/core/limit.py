@@ -379,7 +379,9 @@ def _read_parts(warn_at: Any) -> Any:
 def _thresholds(warn_at: object) -> tuple[float, ...]:
     """Return thresholds, checked, and rounded to thousandths as they are stored."""
     if not isinstance(warn_at, tuple | list) or len(warn_at) > MOST_WARNINGS:
-        raise ValidationError("warn_at", warn_at, f"must be at most {MOST_WARNINGS} numbers, such as (0.8, 1.0)")
+        raise ValidationError(
+            "warn_at", warn_at, f"must be a tuple of at most {MOST_WARNINGS} numbers, such as (0.8, 1.0)"
+        )
     for part in warn_at:
         if type(part) not in (int, float) or not 0.001 <= part <= 10:
             raise ValidationError("warn_at", warn_at, "must be parts of the capacity from 0.001 to 10, such as 0.8")
