@@ -76,7 +76,7 @@ async def ask_until_rejected(limiter: RateLimiter, customer: str, calls: int) ->
             assert short.resets_at is not None, "a quota has a reset"
             resets = datetime.fromtimestamp(short.resets_at, UTC)
             left, asked = dollars(short.available), dollars(short.requested)
-            print(f"{customer} is rejected: {left} left, {asked} needed. The budget resets at {resets:%H:%M} UTC")
+            print(f"{customer} is rejected: {left} left, {asked} needed. The budget resets at {resets:%d %b %H:%M} UTC")
             await ask(limiter, customer, "small", "Write a report. " * 5)
             return
 

@@ -108,7 +108,7 @@ async def test_consume_and_release_follow_the_same_rule(project, limiter):
 
 
 async def test_ended_bypass_limits_again(project, limiter):
-    """It is an event of the audit, like its begin."""
+    """It is an event of the audit, like its start."""
     await project.set_bypass("monitor", False, principal="ops")
     await limiter.invalidate_config_cache()
     async with limiter.acquire("monitor", "gpt-4", {"rpm": 10}):

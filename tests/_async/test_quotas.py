@@ -83,7 +83,7 @@ async def test_wait_for_a_quota_is_exactly_the_time_until_its_next_edge(either_l
 
 
 async def test_full_amount_is_available_at_an_edge_and_not_a_millisecond_before(either_limiter, clock):
-    """The begin of a period needs no write."""
+    """The start of a period needs no write."""
     await take(either_limiter, spend=100)
     clock.time_ms = MIDNIGHT_S * 1000 - 1
     early = await left(either_limiter)

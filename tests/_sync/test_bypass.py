@@ -108,7 +108,7 @@ def test_consume_and_release_follow_the_same_rule(project, limiter):
 
 
 def test_ended_bypass_limits_again(project, limiter):
-    """It is an event of the audit, like its begin."""
+    """It is an event of the audit, like its start."""
     project.set_bypass("monitor", False, principal="ops")
     limiter.invalidate_config_cache()
     with limiter.acquire("monitor", "gpt-4", {"rpm": 10}):

@@ -73,7 +73,7 @@ class TestLimits:
             ("rpm:5/fortnight", "the period must be one of s, sec"),
             ("rpm:5/m", "not m; minutes are min, because m is a million"),
             ("rpm:1.5", "rate: 1.5 is not a whole number of tokens"),
-            ("rpm:1.0005k", "rate: 1.0005k is not a whole number of tokens"),
+            ("rpm:1.0005k", "rate: 1.0005k is not a whole number of tokens; money has a currency, such as 0.05usd"),
             ("rpm:1:burst=1.5", "burst: 1.5 is not a whole number of tokens"),
             ("rpm:-1.5k", "rate: must be at least 1"),
             ("rpm:0", "rate: must be at least 1"),

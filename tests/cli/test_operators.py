@@ -56,6 +56,12 @@ class TestReset:
 
         assert (0, "Entity user-2 has no bucket to reset; nothing was changed.\n") == (done.exit_code, done.stdout)
 
+    def test_entity_reset_of_a_resource_without_a_bucket_names_the_resource(self, used):
+        """The entity may have other buckets, which stay as they are."""
+        done = used("entity", "reset", "user-1", "-r", "gpt-5", "--yes")
+
+        assert "Entity user-1 has no bucket for gpt-5 to reset; nothing was changed.\n" == done.stdout
+
     @pytest.mark.parametrize(("answer", "code", "remaining"), [("y\n", 0, 10), ("n\n", 1, 0)])
     @pytest.mark.usefixtures("interactive")
     def test_entity_reset_asks_first(self, used, answer, code, remaining):

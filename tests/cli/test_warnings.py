@@ -50,3 +50,13 @@ def test_audit_log_shows_limits_with_thresholds(warned):
 
     assert 0 == done.exit_code
     assert "spend" in done.stdout
+
+
+def test_command_that_reaches_a_threshold_shows_the_warning(warned):
+    """Each warning is sent once, so no other process would show it."""
+    done = warned("acquire", "user-2", "gpt-4", "-c", "spend:76usd", "--json")
+    again = warned("acquire", "user-2", "gpt-4", "-c", "spend:1usd", "--json")
+
+    assert "Warning: user-2 has used 81.00 of 100.00 USD of limit spend for gpt-4." in done.stderr
+    assert True is json.loads(done.stdout)["acquired"]
+    assert "" == again.stderr

@@ -76,6 +76,17 @@ class TestAmounts:
         assert ("consume[rps]", amount) == (refused.value.field, refused.value.value)
         assert f"must be a whole number from 0 to {10**18}" == refused.value.reason
 
+    @pytest.mark.parametrize(("unit", "call"), [("USD", 'usd("0.04")'), ("EUR", 'money("0.04", "EUR")')])
+    def test_float_of_a_money_limit_raises_with_the_function_to_call(self, unit: str, call: str) -> None:
+        """A caller may take 0.04 for four cents."""
+        terms = stored(Limit.quota("spend", 5_000_000, unit=unit))
+        with pytest.raises(ValidationError) as refused:
+            amounts_of({"spend": 0.04}, terms)  # type: ignore[dict-item] # that is the point
+
+        assert f"must be a whole number from 0 to {10**18}; money is in micro-units, such as {call}" == (
+            refused.value.reason
+        )
+
     def test_unknown_limit_raises_with_the_known_limits(self) -> None:
         """A misspelt name is found quickly."""
         with pytest.raises(ValidationError, match="in force are: rpm, rps") as refused:

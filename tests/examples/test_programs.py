@@ -30,7 +30,7 @@ SAID = {
         r"acme asked large: 96,000 tokens, 0\.48 USD; 1\.02 USD left",
         r"acme asked large: 96,000 tokens, 0\.48 USD; 0\.54 USD left",
         r"acme asked large: 96,000 tokens, 0\.48 USD; 0\.06 USD left",
-        r"acme is rejected: 0\.06 USD left, 0\.26 USD needed\. The budget resets at 2[23]:00 UTC",
+        r"acme is rejected: 0\.06 USD left, 0\.26 USD needed\. The budget resets at \d\d \w{3} 2[23]:00 UTC",
         r"acme asked small: 96,000 tokens, 0\.02 USD; 0\.04 USD left",
         r"globex asked large: 96,000 tokens, 0\.48 USD; -0\.44 USD left",
         r"globex has a soft limit",

@@ -325,7 +325,7 @@ def _with_quotas(scenario: Scenario, plan: Plan) -> Scenario:
         scenario,
         limits=(*scenario.limits, *limits),
         amounts={**scenario.amounts, **amounts},
-        # The edge that all runs may reach is a few seconds after the begin; the others are whole minutes later.
+        # The edge that all runs may reach is a few seconds after the start; the others are whole minutes later.
         seconds=max(random.choice((8.0, 20.0, 70.0, 130.0)), min(scenario.seconds, 200.0)),
         habits=habits,
         deep=max(scenario.deep, 0.05),
@@ -333,7 +333,7 @@ def _with_quotas(scenario: Scenario, plan: Plan) -> Scenario:
 
 
 def some_quota(random: Random) -> Limit:
-    """Return a quota with an edge soon after the begin of a run."""
+    """Return a quota with an edge soon after the start of a run."""
     amount = random.choice((1, 3, 20, 100, 100, 1_000, 1_000, 10**13))
     minute = random.choice((0, 0, 0, 1, 2, 30))
     if random.random() < 0.6:

@@ -85,7 +85,7 @@ class TestPage:
         assert "32 % in the busiest month" in shown.text
 
     def test_month_of_a_local_quota_has_neither(self):
-        """Its first hours belong to the period before. The amount and the begin of a period are shown."""
+        """Its first hours belong to the period before. The amount and the start of a period are shown."""
         shown = page(BERLIN, months())
 
         assert "path" not in [name for name, _ in shown.tags]
@@ -186,7 +186,7 @@ class TestText:
     ],
 )
 def test_quota_is_worded_by_its_amount_and_its_period(limit: Limit, text: str):
-    """The begin is left out if it is midnight in UTC of the first day."""
+    """The start is left out if it is midnight in UTC of the first day."""
     assert text == per_period(limit)
 
 

@@ -153,7 +153,8 @@ def parse_number(text: str, field: str) -> int:
     suffix = text[-1].lower() if text[-1].isalpha() else ""
     number, remainder = _scaled(text[: len(text) - len(suffix)], suffix, 1)
     if remainder:
-        raise ValidationError(field, text, f"{text} is not a whole number of tokens")
+        reason = f"{text} is not a whole number of tokens; money has a currency, such as 0.05usd"
+        raise ValidationError(field, text, reason)
     return number
 
 

@@ -50,7 +50,8 @@ def reset(entity_id: str, resource: str | None, yes: bool, changing: Changing) -
     for one in resources:
         print_line(f"Reset the bucket of {entity_id} {_for(one)}.")
     if not resources:
-        print_line(f"Entity {entity_id} has no bucket to reset; nothing was changed.")
+        which = "" if resource is None else f" {_for(resource)}"
+        print_line(f"Entity {entity_id} has no bucket{which} to reset; nothing was changed.")
 
 
 @click.command(

@@ -250,7 +250,7 @@ def _slots(written: _WrittenLimit) -> Limit:
 
 
 def _quota(written: _WrittenLimit) -> Limit:
-    reason = "a quota has none: its amount is available at the begin of each period"
+    reason = "a quota has none: its amount is available at the start of each period"
     _refuse(written, {"burst": reason, "capacity": reason, "hold": f"only slots have one: {SLOTS_FORM}"})
     every = _QUOTA_PERIODS.get(written.period)
     if every is None or written.count is not None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from random import Random
 from typing import TYPE_CHECKING
 
-from zae_limiter.cli._output import working
+from zae_limiter.cli._output import print_note, visible, working
 from zae_limiter.cli._place import StoreChoice, Target, announce, require_database
 from zae_limiter.core.errors import NamespaceNotFoundError
 from zae_limiter.core.names import ALL_RESOURCES, RESERVED_NAMESPACE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zae_limiter._sync.repository import SyncRepository
     from zae_limiter.cli._options import LimitOptions
     from zae_limiter.core.limit import Limit
+    from zae_limiter.core.warnings import LimitWarning
 
 PATIENT_S = 10.0
 """Deadline in seconds of commands that a person waits for."""
@@ -44,7 +45,12 @@ def opened(store: StoreChoice, deadline_s: float = PATIENT_S, *, create: bool = 
 
     _be_quiet()
     url = _ready_url(store.target, create)
-    with status_line(store.target), SyncRepository.open(url, namespace=store.namespace, deadline_s=deadline_s) as repo:
+    # The aggregator sends the warnings of a table on DynamoDB, which refuses a function for them.
+    on_warning = _show_warning if store.target.place is None else None
+    with (
+        status_line(store.target),
+        SyncRepository.open(url, namespace=store.namespace, deadline_s=deadline_s, on_warning=on_warning) as repo,
+    ):
         yield SyncRateLimiter(repo)
 
 
@@ -103,6 +109,11 @@ def _ready_url(target: Target, create: bool) -> str | None:
         require_database(target)
     announce(target)
     return target.url if create else target.existing_url
+
+
+def _show_warning(warning: "LimitWarning") -> None:
+    # Each warning is sent once, so the one that a command reaches is sent nowhere else.
+    print_note(f"Warning: {visible(warning.text)}")
 
 
 def _be_quiet() -> None:

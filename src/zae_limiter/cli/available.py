@@ -33,7 +33,7 @@ SHAPE = json_shape(
     "{entity_id, resource, available: {limit: amount}, limits: [LIMIT],",
     " blocked: null, or {error, message, entity_id, resource, reason, until}}",
     *LIMIT_KEYS,
-    " and of quotas {resets_at}",
+    "Each LIMIT of a quota also has {resets_at}.",
 )
 
 

@@ -173,12 +173,16 @@ def _bad_amount(name: str, amount: object, terms: EffectiveLimits, field: str) -
     if name not in terms.positions:
         known = ", ".join(limit.name for limit in terms.limits)
         return ValidationError(field, name, f"is not a limit in force; the limits in force are: {known}")
+    # Imported here, because few requests are invalid.
+    from zae_limiter.core.money import format_with_unit, is_currency
+
     limit = terms.limits[terms.positions[name]]
     if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
-        return ValidationError(f"{field}[{name}]", amount, f"must be a whole number from 0 to {MAX_AMOUNT}")
-    # Imported here, because few requests are above a capacity.
-    from zae_limiter.core.money import format_with_unit
-
+        reason = f"must be a whole number from 0 to {MAX_AMOUNT}"
+        if is_currency(limit.unit):
+            call = 'usd("0.04")' if limit.unit == "USD" else f'money("0.04", "{limit.unit}")'
+            reason = f"{reason}; money is in micro-units, such as {call}"
+        return ValidationError(f"{field}[{name}]", amount, reason)
     capacity = format_with_unit(limit.capacity, limit.unit)
     reason = f"is more than the capacity of limit {name!r} ({capacity}): it can never be admitted"
     if limit.unit is not None:

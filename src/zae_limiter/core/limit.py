@@ -62,7 +62,7 @@ class Limit:
     """The capacity and refill of a token bucket: every period adds ``refill_amount`` tokens, up to ``capacity``.
 
     A limit of concurrent use has slots instead of tokens. Its ``hold_seconds`` is more than 0, and nothing is refilled.
-    A quota has a ``schedule``: its full capacity is available at the begin of each period, and nothing is refilled in
+    A quota has a ``schedule``: its full capacity is available at the start of each period, and nothing is refilled in
     between. A limit with ``enforce=False`` is *soft*: it counts, and never rejects. ``warn_at`` are the used parts of
     the capacity at which a warning is sent, such as ``(0.8, 1.0)``.
 
@@ -118,7 +118,7 @@ class Limit:
         check_whole_number("amount", self.capacity, 1, MAX_QUOTA)
         if self.hold_seconds:
             raise ValidationError("hold_seconds", self.hold_seconds, "must be 0, as a quota has no slots")
-        self._check_no_refill("a quota is full at the begin of each period; use Limit.quota(name, amount)")
+        self._check_no_refill("a quota is full at the start of each period; use Limit.quota(name, amount)")
 
     def _check_no_refill(self, reason: str) -> None:
         if self.refill_amount or self.refill_period_seconds:
@@ -209,7 +209,7 @@ class Limit:
         enforce: bool = True,
         warn_at: Sequence[float] = (),
     ) -> Self:
-        """Make a quota: ``amount`` is available at the begin of each period, and nothing is refilled in between.
+        """Make a quota: ``amount`` is available at the start of each period, and nothing is refilled in between.
 
         What is left at the end of a period is lost, and so is an overdraft.
 
@@ -285,7 +285,7 @@ class Limit:
 
     @property
     def is_quota(self) -> bool:
-        """Whether this is a quota, whose full amount is available at the begin of each period."""
+        """Whether this is a quota, whose full amount is available at the start of each period."""
         return self.schedule is not None
 
     @property
@@ -379,7 +379,9 @@ def _read_parts(warn_at: Any) -> Any:
 def _thresholds(warn_at: object) -> tuple[float, ...]:
     """Return thresholds, checked, and rounded to thousandths as they are stored."""
     if not isinstance(warn_at, tuple | list) or len(warn_at) > MOST_WARNINGS:
-        raise ValidationError("warn_at", warn_at, f"must be at most {MOST_WARNINGS} numbers, such as (0.8, 1.0)")
+        raise ValidationError(
+            "warn_at", warn_at, f"must be a tuple of at most {MOST_WARNINGS} numbers, such as (0.8, 1.0)"
+        )
     for part in warn_at:
         if type(part) not in (int, float) or not 0.001 <= part <= 10:
             raise ValidationError("warn_at", warn_at, "must be parts of the capacity from 0.001 to 10, such as 0.8")

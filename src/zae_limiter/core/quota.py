@@ -1,7 +1,7 @@
 """Decide what one write does to a calendar quota: an amount that becomes available at each edge of a schedule.
 
 A quota stores ``qk``: the amount spent, in a *band* of numbers that belongs to one *epoch*. A later
-epoch has a lower band, so a number proves its epoch. The begin of an epoch needs no write. If
+epoch has a lower band, so a number proves its epoch. The start of an epoch needs no write. If
 ``qk`` is in an older band, nothing of the new epoch is spent, and the quota is full.
 
 Epochs count half seconds since 1970. An even epoch is an edge of the calendar at ``epoch // 2``

@@ -77,7 +77,7 @@ class LimitWarning:
         threshold: The part of the capacity that was reached, such as 0.8.
         used: What was used: tokens, slots in use, or the amount spent in the period.
         at_ms: When this was seen, in milliseconds since the epoch.
-        period: The begin and the end of a quota's period in seconds since the epoch, None for other limits.
+        period: The start and the end of a quota's period in seconds since the epoch, None for other limits.
     """
 
     namespace: str

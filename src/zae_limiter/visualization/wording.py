@@ -39,7 +39,7 @@ def noun_of(limit_name: str) -> str:
 def per_period(limit: Limit) -> str:
     """Format the rate of a limit: ``100 per minute``, ``5 per 90 seconds``; of slots ``at most 20 at a time``.
 
-    A quota is ``500.00 USD per month, from day 1, 00:00 Europe/Berlin``; the begin is left out if it is that of UTC.
+    A quota is ``500.00 USD per month, from day 1, 00:00 Europe/Berlin``; the start is left out if it is that of UTC.
     """
     if limit.schedule is not None:
         amount = with_unit(limit.capacity, limit.unit)
