@@ -5,7 +5,7 @@ The decisions are those of ``core.top_up``. A state keeps only the numbers that 
 
 from dataclasses import replace
 
-from tests.model.configs import Config, Milli
+from tests.model.config import Config, Milli
 from tests.model.pool import Pool
 from tests.model.state import Actor, Creator, State
 from zae_limiter.core.bucket import TimeBounds

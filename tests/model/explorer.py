@@ -4,7 +4,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from tests.model.configs import Config
+from tests.model.config import Config
 from tests.model.invariants import ALL, ViolationError
 from tests.model.rules import REAL, Rules
 from tests.model.state import Move, State

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from itertools import product
 
 from tests.many_shards import part_of, shard_of
-from tests.model.configs import Config, Milli, Order
+from tests.model.config import Config, Milli, Order
 from tests.model.plans import Plan
 from tests.model.pool import Item, Pool
 from tests.model.state import ABSENT, Job, State

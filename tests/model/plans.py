@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tests.model.configs import Config, Milli, Order
+from tests.model.config import Config, Milli, Order
 from tests.model.creators import Creators
 from tests.model.pool import Pool
 from tests.model.rules import Rules

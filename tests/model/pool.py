@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tests.many_shards import level, offered
-from tests.model.configs import BASE_MS, Config
+from tests.model.config import BASE_MS, Config
 from tests.model.state import ABSENT
 from zae_limiter.schema.bucket_item import BucketView, view_of
 from zae_limiter.tables.evaluate import NO_ITEM

@@ -5,7 +5,7 @@ Items and views are numbers of the pool that stores them.
 
 from typing import NamedTuple
 
-from tests.model.configs import Milli, Order
+from tests.model.config import Milli, Order
 
 ABSENT = 0
 """The number of an item that does not exist, and of a shard that was never read."""

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from tests.model import __main__ as command
-from tests.model.configs import CONFIGS, Config, config
+from tests.model.config import Config
+from tests.model.configs import CONFIGS, config
 from tests.model.explorer import explore
 from tests.model.mutations import explore_mutated
 from tests.model.rules import OLDER

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.model.configs import Milli, Order
+from tests.model.config import Milli, Order
 from tests.model.invariants import ViolationError
 from tests.model.state import Move, State
 from tests.model.world import World

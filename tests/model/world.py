@@ -6,7 +6,7 @@ Nothing is decided here: writes come from the planner, and their effect from ``t
 from collections.abc import Iterator
 from typing import Any
 
-from tests.model.configs import BASE_MS, Config, Milli, Order
+from tests.model.config import BASE_MS, Config, Milli, Order
 from tests.model.creators import Creators
 from tests.model.invariants import ALL, Invariants
 from tests.model.plans import Learn, Marks, Plan, Planner

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
 
-from tests.model.configs import Config, config
+from tests.model.config import Config
+from tests.model.configs import config
 from tests.model.slots_configs import SlotConfig, slot_config
 from tests.mutations import writes
 from zae_limiter.schema import bucket_writes
