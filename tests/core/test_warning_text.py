@@ -43,7 +43,9 @@ def test_warning_text_of_a_quota_of_money_has_decimals_and_the_reset() -> None:
     assert expected == warning(SPEND, usd("85"), period=NOVEMBER).text
 
 
-@pytest.mark.parametrize(("threshold", "percent"), [(1.0, "100 %"), (0.125, "12.5 %"), (1.5, "150 %"), (0.001, "0.1 %")])
+@pytest.mark.parametrize(
+    ("threshold", "percent"), [(1.0, "100 %"), (0.125, "12.5 %"), (1.5, "150 %"), (0.001, "0.1 %")]
+)
 def test_warning_text_has_the_threshold_in_percent(threshold: float, percent: str) -> None:
     """A tenth of a percent is shown only where there is one."""
     text = warning(Limit.per_minute("rpm", 100), 100, threshold).text
