@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.core.errors import ValidationError
+from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.timestamp import ms_from_iso
 from zae_limiter.core.usage import (
     WINDOW_TYPES,
@@ -118,6 +119,21 @@ def test_summary_contains_totals_and_averages() -> None:
 def test_summary_includes_negative_counters() -> None:
     """More may have been credited than taken in a window."""
     assert {"rpm": -2, "tpm": 0} == summarize([snapshot(1, rpm=-2, tpm=0)]).total
+
+
+def test_summary_has_the_highest_threshold_and_most_slots_of_any_snapshot() -> None:
+    """They are not sums: a limit that warned in two windows has not used twice as much."""
+    first, second, third = snapshot(1), snapshot(2), snapshot(3)
+    warned = [
+        replace(first, warnings={"rpm": 0.8, "spend": 0.5}, highest_in_use={"slots": 3}),
+        replace(second, warnings={"rpm": 1.0}, highest_in_use={"slots": 2}),
+        third,
+    ]
+
+    summary = summarize(warned)
+
+    assert {"rpm": 1.0, "spend": 0.5} == summary.warnings
+    assert {"slots": 3} == summary.highest_in_use
 
 
 def test_summary_of_no_snapshots_is_empty() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests import strategies as some
 from zae_limiter.schema import attributes
-from zae_limiter.schema.attributes import LimitAttribute
+from zae_limiter.schema.attributes import LimitAttribute, WarnedAttribute
 
 
 @given(some.limit_names | st.just("wcu"), st.sampled_from(sorted(attributes.BUCKET_FIELDS)))
@@ -79,3 +79,19 @@ def test_is_total_is_true_only_for_total_fields(limit_name: str, field: str) -> 
 def test_invalid_shard_number_is_not_parsed_as_a_sequence_marker(name: str) -> None:
     """Attribute names are arbitrary, and may be longer than the longest number that Python parses."""
     assert attributes.parse_sequence_attribute(name) is None
+
+
+@given(some.limit_names, st.integers(1, 10_000))
+def test_warned_attribute_is_parsed_to_limit_and_threshold(limit_name: str, part: int) -> None:
+    """Limit names may contain underscores; the threshold follows the last one."""
+    name = attributes.warned_attribute(limit_name, part)
+
+    assert WarnedAttribute(limit_name, part) == attributes.parse_warned_attribute(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "ttl", "b_rpm_800", "w_", "w_800", "w__800", "w_rpm_", "w_rpm_x", "w_rpm_\u00b2", "w_rpm_100000"]
+)
+def test_other_attributes_are_not_parsed_as_thresholds(name: str) -> None:
+    """Unknown attributes are ignored, and a number has at most five digits."""
+    assert attributes.parse_warned_attribute(name) is None

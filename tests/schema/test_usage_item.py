@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import strategies as some
+from tests.one_bucket import after
 from zae_limiter.core.errors import CorruptItemError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.usage import WINDOW_TYPES, UsageSnapshot, window_at
+from zae_limiter.core.warnings import WarningMark
 from zae_limiter.schema import usage_item
 from zae_limiter.schema.keys import BucketKey
 from zae_limiter.schema.operations import AttributeAbsent, Equals, Key
@@ -156,3 +158,31 @@ def test_highest_number_of_slots_in_use_is_kept_per_shard() -> None:
     assert [2, 3, 4] == [
         usage_item.from_item({**item, **changed}).highest_in_use["slots"] for changed in (again, higher, other)
     ]
+
+
+def test_thresholds_of_a_window_without_usage_create_a_snapshot() -> None:
+    """It can be read like any other, and counts nothing."""
+    update = usage_item.warned(USAGE.bucket, HOUR, {("rpm", 800): WarningMark(0, 1_704_119_045_678)}, 1_800_000_000)
+    item = after(update, {})
+    expected = UsageSnapshot(
+        "user-1", "gpt-4", "2024-01-01T14:00:00Z", "2024-01-01T15:00:00Z", "hourly", {}, 0, warnings={"rpm": 0.8}
+    )
+
+    assert USAGE.key == update.key
+    assert expected == usage_item.from_item(item)
+    assert (1_800_000_000, 1_704_119_045_678) == (item["ttl"], item["~w800~rpm"])
+
+
+def test_thresholds_of_a_window_with_usage_keep_its_counters() -> None:
+    """The highest threshold of each limit is shown."""
+    marks = {("rpm", part): WarningMark(0, 5) for part in (1000, 800)} | {("a.b", 500): WarningMark(0, 5)}
+    found = usage_item.from_item(after(usage_item.warned(USAGE.bucket, HOUR, marks, 7), first_snapshot(USAGE)))
+
+    assert ({"tpm": 5_000, "rpm": 2}, 10) == (found.counters, found.total_events)
+    assert {"rpm": 1.0, "a.b": 0.5} == found.warnings
+
+
+@pytest.mark.parametrize("name", ["~w~rpm", "~wx~rpm", "~w\u00b2~rpm", f"~w{'1' * 5_000}~rpm", "~w800", "~x800~rpm"])
+def test_other_attributes_of_a_snapshot_are_no_thresholds(name: str) -> None:
+    """A newer version may add some."""
+    assert {} == usage_item.from_item({**first_snapshot(USAGE), name: 5}).warnings
