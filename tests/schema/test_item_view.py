@@ -45,7 +45,7 @@ def test_item_view_of_an_item_without_expiry_has_none() -> None:
 
 
 def test_item_view_after_the_own_write_alone_knows_no_pace() -> None:
-    """The counter rose by one, so nobody else has written. The next take stays prepared."""
+    """The counter rose by one, so no other client has written. The next take stays prepared."""
     item = written(1, 2)
     found = seen().after_write(item, [(0, 2_000)], NOON + 1_000)
 
