@@ -185,6 +185,16 @@ class TestTakes:
         assert 98_000 == level(client.item, "rpm", NOON)
         assert [(False, 50), (True, 2)] == [(one.exceeded, one.reserved) for one in client.request(ONE, at(NOON))]
 
+    def test_request_to_a_quota_leaves_the_reserve(self) -> None:
+        """Of 100, 25 must remain. The second request is in a period that has begun."""
+        terms = stored(Limit.quota("spend", 100))
+        client = Client(terms, created(terms), reserve=QUARTER)
+
+        assert [[], []] == [client.request({"spend": amount}, at(NOON)) for amount in (50, 25)]
+        assert 75_000 == client.item["b_spend_tc"]
+        (status,) = client.request({"spend": 1}, at(NOON))
+        assert (25, 25, True) == (status.available, status.reserved, status.exceeded)
+
     def test_amounts_with_floors_are_those_that_must_be_there(self) -> None:
         """A limit of which nothing is taken has no floor."""
         terms = stored(RPM, Limit.per_minute("tpm", 1_000))

@@ -90,6 +90,17 @@ def test_precedence_follows_rank_and_then_arrival():
     assert [True, False, True] == [old.precedes(new), new.precedes(old), high.precedes(old)]
 
 
+def test_first_of_a_line_stays_the_first_when_others_join_behind_it():
+    """It is not looked for again, and all requests of the line can be listed in their order."""
+    line = WaitingLine()
+    (first,) = waiting(line, ("a", 0, 0, 1, 1))
+    assert first is line.first()
+    later = waiting(line, ("a", 0, 1, 1, 1), ("a", 0, 2, 1, 1))
+
+    assert first is line.first()
+    assert [first, *later] == list(line)
+
+
 def test_higher_priority_goes_first():
     """Priorities decide before fairness and arrival."""
     line = WaitingLine()
