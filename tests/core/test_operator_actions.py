@@ -213,6 +213,18 @@ class TestCredit:
 
         assert {"spend": 2} == given
 
+    def test_credit_leaves_out_shards_that_lack_the_limit(self) -> None:
+        """A shard that was not moved to the current limits yet has spent nothing of a new one."""
+        items = after_split({0: created(stored(RPM))}, 0, at(NOON))
+        moved = Client(stored(RPM, Limit.per_minute("tpm", 10), stamp=2), items[1])
+        moved.look(at(NOON))
+        assert [] == moved.request({"tpm": 3}, at(NOON))
+        given, written = after_credit({0: items[0], 1: moved.item}, {"tpm": 10}, at(NOON))
+
+        assert {"tpm": 3} == given
+        assert items[0] == written[0]
+        assert 5_000 == offered(written[1], "tpm", NOON)
+
 
 class TestArguments:
     """Amounts, keys, and the record of an earlier credit."""
@@ -224,6 +236,39 @@ class TestArguments:
         amounts["rpm"] = 2
 
         assert {"rpm": 1} == checked
+
+    @pytest.mark.parametrize("amounts", [{}, None, ["rpm"], 5], ids=str)
+    def test_amounts_that_are_no_dict_with_a_limit_are_refused(self, amounts: Any) -> None:
+        """A credit of nothing is a mistake."""
+        with pytest.raises(ValidationError, match="must be a dict with at least one limit and its amount"):
+            check_credit(amounts, "key")
+
+    @pytest.mark.parametrize("amount", [0, -1, 1.5, True, 10**18 + 1])
+    def test_amount_that_is_not_from_1_is_refused(self, amount: Any) -> None:
+        """An operator gives back a whole number of tokens."""
+        with pytest.raises(ValidationError, match=r"amounts\[rpm\]"):
+            check_credit({"rpm": amount}, "key")
+
+    @pytest.mark.parametrize("key", ["", 129 * "k", None], ids=["empty", "long", "none"])
+    def test_key_that_is_empty_or_too_long_is_refused(self, key: Any) -> None:
+        """The record of the credit is found by the key."""
+        assert {"rpm": 1} == check_credit({"rpm": 1}, 128 * "k")
+        with pytest.raises(ValidationError, match="idempotency_key"):
+            check_credit({"rpm": 1}, key)
+
+    def test_credit_of_rate_limits_and_quotas_in_force_is_accepted(self) -> None:
+        """Both have an amount that was spent."""
+        check_credited({"rpm": RPM, "spend": SPEND}, {"spend": 1, "rpm": 2})
+
+    def test_credit_of_a_limit_that_is_not_in_force_is_refused(self) -> None:
+        """The message names those that are."""
+        with pytest.raises(ValidationError, match="these are: rpm, spend"):
+            check_credited({"spend": SPEND, "rpm": RPM}, {"tpm": 1})
+
+    def test_credit_of_slots_is_refused(self) -> None:
+        """Leases return them."""
+        with pytest.raises(ValidationError, match="is a limit of concurrent use"):
+            check_credited({"rpm": RPM, "slots": SLOTS}, {"rpm": 1, "slots": 1})
 
     def test_limit_without_any_in_force_is_refused(self) -> None:
         """The message says that there are none."""

@@ -8,6 +8,7 @@ from zae_limiter.core.bucket import Baseline
 from zae_limiter.core.errors import ValidationError
 from zae_limiter.core.levels import LimitLevel
 from zae_limiter.core.limit import Limit
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.status import LimitStatus
 from zae_limiter.core.waiting import (
     LimitSupply,
@@ -160,3 +161,15 @@ def test_primary_bucket_is_that_of_the_longest_wait():
 
     assert ("b", "api") == found
     assert primary_bucket([status(exceeded=False)]) is None
+
+
+def test_wait_with_a_reserve_is_that_for_the_tokens_and_the_reserve():
+    """Half of 5 tokens is rounded up to 3, so 1 token is there once the limit has 4."""
+    assert pytest.approx(0.502) == wait_s({"rps": RPS}, {}, {"rps": 1}, 10.0)
+    assert pytest.approx(3.502) == wait_s({"rps": RPS}, {}, {"rps": 1}, 10.0, Reserve(1, 2))
+
+
+def test_request_above_what_a_reserve_leaves_is_recognised():
+    """Of 5 tokens, 3 must remain. So a request may have 2."""
+    assert exceeds_capacity({"rps": RPS}, {"rps": 3}, Reserve(1, 2))
+    assert not exceeds_capacity({"rps": RPS}, {"rps": 2}, Reserve(1, 2))

@@ -6,6 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.waiting import AGE_S
 from zae_limiter.core.waiting_line import WaitingLine, WaitingRequest
 
@@ -87,6 +88,17 @@ def test_precedence_follows_rank_and_then_arrival():
     old, new, high = waiting(WaitingLine(), ("a", 0, 0, 1, 1), ("b", 0, 0, 1, 1), ("c", 1, 0, 1, 1))
 
     assert [True, False, True] == [old.precedes(new), new.precedes(old), high.precedes(old)]
+
+
+def test_first_of_a_line_stays_the_first_when_others_join_behind_it():
+    """It is not looked for again, and all requests of the line can be listed in their order."""
+    line = WaitingLine()
+    (first,) = waiting(line, ("a", 0, 0, 1, 1))
+    assert first is line.first()
+    later = waiting(line, ("a", 0, 1, 1, 1), ("a", 0, 2, 1, 1))
+
+    assert first is line.first()
+    assert [first, *later] == list(line)
 
 
 def test_higher_priority_goes_first():
@@ -175,6 +187,45 @@ def test_flows_that_are_gone_are_forgotten():
         line.leave(one)
 
     assert len(line._classes[0.0, 0]._flows) < 30
+
+
+def test_request_with_a_reserve_goes_after_all_without_one():
+    """However long it has waited, it waits for tokens that the others leave."""
+    line = WaitingLine()
+    patient = WaitingRequest(1, 5, 0.0, 1e9, {"rps": 3}, Reserve(1, 2))
+    line.join(patient, 0.3)
+    (late,) = waiting(line, ("a", 0, 1_000 * AGE_S, 2, 1))
+
+    assert late is line.first()
+    assert (0, {}) == line.ahead(late)
+    assert (1, {"rps": 2}) == line.ahead(patient)
+
+
+def test_total_of_requests_with_one_priority_and_reserve_is_their_sum():
+    """It is unknown if they differ, because some are not ahead of others then."""
+    line = WaitingLine()
+    assert line.total() is None
+
+    waiting(line, ("a", 0, 0, 2, 1), ("b", 0, 0, 5, 1))
+    assert {"rps": 7} == line.total()
+
+    (high,) = waiting(line, ("c", 1, 0, 4, 1))
+    assert line.total() is None
+
+    line.admit(high)
+    assert {"rps": 7} == line.total()
+
+
+def test_request_that_joins_the_middle_of_a_long_line_keeps_the_order():
+    """The first turn of an entity comes before the second of another one, which has 128 requests."""
+    line = WaitingLine()
+    others = waiting(line, *[("a", 0, 0, 1, 1)] * 128)
+    (one,) = waiting(line, ("b", 0, 1, 3, 1))
+
+    assert (1, {"rps": 1}) == line.ahead(one)
+    assert (4, {"rps": 6}) == line.ahead(others[3])
+    assert (128, {"rps": 130}) == line.ahead(others[-1])
+    assert "ab" + 127 * "a" == served(line)
 
 
 class Reference:

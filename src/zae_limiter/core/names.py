@@ -140,7 +140,7 @@ def check_amount(field: str, value: object) -> None:
     check_whole_number(field, value, 0, MAX_AMOUNT)
 
 
-def check_whole_number(field: str, value: object, least: int, most: int) -> None:
+def check_whole_number(field: str, value: object, least: int, most: int) -> int:
     """Require an ``int`` within bounds, both included.
 
     Raises:
@@ -152,6 +152,7 @@ def check_whole_number(field: str, value: object, least: int, most: int) -> None
         raise ValidationError(field, value, f"must be at least {least}")
     if value > most:
         raise ValidationError(field, value, f"must be at most {most}")
+    return value
 
 
 def check_text(field: str, value: object, longest: int) -> None:

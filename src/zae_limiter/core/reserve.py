@@ -39,10 +39,7 @@ def check_priority(value: object) -> int:
     Raises:
         ValidationError: The value is no whole number, or is out of range.
     """
-    if type(value) is not int or not -MAX_PRIORITY <= value <= MAX_PRIORITY:
-        check_whole_number("priority", value, -MAX_PRIORITY, MAX_PRIORITY)
-        raise AssertionError("an invalid priority was not refused")
-    return value
+    return check_whole_number("priority", value, -MAX_PRIORITY, MAX_PRIORITY)
 
 
 class PriorityReserves:

@@ -258,7 +258,7 @@ class PreparedWrite(DirectUpdate):
         @property
         def add(self) -> Mapping[str, int]:
             """The attributes that it may change, each by nothing."""
-            return dict.fromkeys(self.names, 0)
+            return dict.fromkeys(self.written_names(), 0)
 
         @property
         def set(self) -> Mapping[str, Any]:
@@ -274,15 +274,6 @@ class PreparedWrite(DirectUpdate):
         def when(self) -> Conditions:
             """Conditions that no item meets."""
             return _NEVER
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The attributes that it writes."""
-        raise NotImplementedError
-
-    def written_names(self) -> tuple[str, ...]:
-        """Return the names of all attributes that it writes."""
-        return self.names
 
 
 class PreparedTake(PreparedWrite):
@@ -307,9 +298,8 @@ class PreparedTake(PreparedWrite):
         self._seen = seen
         self._taken = taken
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The attributes that it writes."""
+    def written_names(self) -> tuple[str, ...]:
+        """Return the names of all attributes that it writes."""
         return (*self.prepared.numbers, _NONCE)
 
     def applied_to(self, item: Item) -> dict[str, Any] | None:
@@ -331,9 +321,8 @@ class PreparedReturn(PreparedWrite):
         self._milli = milli
         self._nonce = nonce
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The attributes that it writes."""
+    def written_names(self) -> tuple[str, ...]:
+        """Return the names of all attributes that it writes."""
         joined = self._prepared.joined
         return _WRITE_COUNTER, _NONCE, joined.balance, joined.cohort
 
