@@ -217,7 +217,7 @@ def next_ask_s(error: RateLimitExceeded) -> float:
 
     Slots may be returned at any time, also by other processes. So they are asked for often.
     """
-    exceeded = [status for status in error.statuses if status.exceeded]
+    exceeded = [status for status in error.statuses if status.rejects]
     exact = max([status.retry_after_seconds for status in exceeded if status.exact], default=0.0)
     inexact = [status.retry_after_seconds for status in exceeded if not status.exact]
     return max(exact, min(_ASK_FOR_SLOTS_S, *inexact)) if inexact else error.retry_after_seconds
@@ -225,7 +225,7 @@ def next_ask_s(error: RateLimitExceeded) -> float:
 
 def primary_bucket(statuses: Sequence[LimitStatus]) -> tuple[str, str] | None:
     """Return the bucket that a rejected request has to wait for longest; None if no limit was exceeded."""
-    exceeded = [status for status in statuses if status.exceeded]
+    exceeded = [status for status in statuses if status.rejects]
     if not exceeded:
         return None
     longest = max(exceeded, key=lambda status: status.retry_after_seconds)
