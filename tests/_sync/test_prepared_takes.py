@@ -10,7 +10,7 @@ from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.tracked import AdmittedMixed
 from zae_limiter.schema.prepared_takes import PreparedAdmitted
 
-from .clients import SettableClock, buckets_in
+from .clients import SettableClock, another, buckets_in
 
 BUCKET = ("user-1", "gpt-4")
 STEPS = 200
@@ -149,6 +149,25 @@ def test_prepared_lease_returns_its_slot_once(limiter):
     for _ in range(2):
         lease.__exit__(None, None, None)
         assert 5 == free(limiter)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 30_000], ids=["prepared", "planned"])
+def test_slot_is_returned_although_another_client_has_removed_a_limit(limiter, repo, clock, wait_ms):
+    """A return of slots fits any limits, so its answer may have others than the client has cached."""
+    # The first take of a cohort is planned.
+    clock.advance(wait_ms)
+    lease = limiter.acquire(*BUCKET, {"slots": 1})
+    lease.__enter__()
+    is_prepared = isinstance(lease._admitted, PreparedAdmitted)
+    clock.advance(1_000)
+    other = another(repo)
+    other.set_system_defaults([RATES[0], SLOTS])
+    with SyncRateLimiter(other).acquire(*BUCKET, {"rpm": 1}):
+        pass
+    lease.__exit__(None, None, None)
+
+    assert 5 == free(limiter)
+    assert (is_prepared, False) == (not wait_ms, "b_tps_tk" in buckets_in(repo)[0])
 
 
 def test_slots_that_are_consumed_while_the_lease_ends_are_given_back(limiter):

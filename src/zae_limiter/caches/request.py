@@ -14,7 +14,15 @@ from zae_limiter.core.limit import Limit
 from zae_limiter.core.reserve import Reserve, require_room
 from zae_limiter.core.slots import Claim, by_shard, divided, taken_from
 from zae_limiter.core.status import LimitStatus
-from zae_limiter.core.tracked import AdmittedMixed, charges_left, divided_charges, is_tracked, refunds_of
+from zae_limiter.core.tracked import (
+    AdmittedMixed,
+    EpochCharge,
+    charges_left,
+    divided_charges,
+    is_tracked,
+    refunds_of,
+    with_charges,
+)
 from zae_limiter.core.view import NO_LIMITS, Admitted, Amounts, EffectiveLimits
 from zae_limiter.schema.bucket_item import BucketView
 
@@ -198,7 +206,7 @@ class HeldBucket(NamedTuple):
             claims = taken_from(admitted.claims, back)[0] if isinstance(admitted, AdmittedMixed) else ()
         limits = admitted.terms.limits
         slots = {limit.name for limit in limits if limit.hold_seconds}
-        tracked = {limit.name for limit in limits if is_tracked(limit)} | {charge.name for charge in charges}
+        tracked = _tracked_names(admitted)
         refunds = refunds_of(charges, [name for name in back if name in tracked], back)
         releases = by_shard(claims)
         apart = slots | (tracked & back.keys())
@@ -221,6 +229,19 @@ class HeldBucket(NamedTuple):
         left = charges_left(admitted.charges, {name: -amount for name, amount in changes.items()})
         return self._replace(admitted=admitted.charging(left))
 
+    def only_counted(self, consumed: Mapping[str, int]) -> Collection[str]:
+        """Return the soft rate limits that lacked tokens: they were not charged all that the lease holds."""
+        admitted = self.admitted
+        if not isinstance(admitted, AdmittedMixed):
+            return ()
+        soft = [limit.name for limit in admitted.terms.limits if limit.kind == "rate" and not limit.enforce]
+        if not soft:
+            return ()
+        gave, charges = self.gave(consumed), admitted.charges
+        return [
+            name for name in soft if gave.get(name, 0) * 1000 > sum(one.milli for one in charges if one.name == name)
+        ]
+
     def settlement(self, changes: dict[str, int]) -> Settlement | None:
         """Return what changes in tokens, up or down, mean for a bucket without slots; None if nothing changes."""
         mine = [(name, amount * 1000) for name, amount in changes.items() if amount and name in self.names]
@@ -230,6 +251,42 @@ class HeldBucket(NamedTuple):
         debits = tuple([(name, milli) for name, milli in mine if milli > 0])
         credits = tuple([(name, -milli) for name, milli in mine if milli < 0])
         return Settlement(debits, credits, self.admitted.birth)
+
+
+def admitted_twice(
+    before: HeldBucket, after: HeldBucket, held: Mapping[str, int], taken: Mapping[str, int]
+) -> Admitted:
+    """Return the result of two takes from a bucket: a lease ``held`` amounts, and has ``taken`` more."""
+    names = _tracked_names(before.admitted) | _tracked_names(after.admitted)
+    first = _charging_all(before, names, before.gave(held))
+    return with_charges(first, _charging_all(after, names, taken))
+
+
+def _charging_all(one: HeldBucket, names: Collection[str], amounts: Mapping[str, int]) -> Admitted:
+    """Return the result of a take, with charges for those limits ``names`` that were not tracked when it was made.
+
+    Hazard: a limit may be soft for one take and enforced for another. What was only counted must not be given back.
+    """
+    admitted = one.admitted
+    found = tuple(
+        [
+            EpochCharge(0, name, 0, amounts.get(name, 0) * 1000)
+            for name in sorted(names)
+            if name in one.names and name not in _tracked_names(admitted)
+        ]
+    )
+    if not found:
+        return admitted
+    claims, charges = (admitted.claims, admitted.charges) if isinstance(admitted, AdmittedMixed) else ((), ())
+    return AdmittedMixed(admitted.terms, admitted.birth, claims, charges + found)
+
+
+def _tracked_names(admitted: Admitted) -> set[str]:
+    """Return the limits of which a result says what they were charged."""
+    if not isinstance(admitted, AdmittedMixed):
+        return set()
+    tracked = {limit.name for limit in admitted.terms.limits if is_tracked(limit)}
+    return tracked | {charge.name for charge in admitted.charges}
 
 
 Planned = tuple[ChainLink, BucketView, Amounts]

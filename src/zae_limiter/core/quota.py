@@ -26,6 +26,9 @@ HALF_BAND = BAND // 2
 MOST_SPENT = HALF_BAND - 1
 """A quota that has recorded this much is *saturated*: its balance stays there until the epoch ends."""
 
+LAST_EPOCH = 10**10
+"""A number of a later epoch is damaged: it is after 2128, and has more digits than some tables add exactly."""
+
 
 @dataclass(slots=True)
 class QuotaAdd:
@@ -152,7 +155,8 @@ def view_at(qk: int, capacity: int, schedule: CalendarSchedule, low_s: int, othe
 
 def renews_s(view: QuotaView, schedule: CalendarSchedule, low_s: int) -> int:
     """Return the second at which the quota is full again: the next edge after its epoch."""
-    _, edge_s = period_at(schedule, known_s(low_s, (-BAND * view.epoch,)))
+    # Hazard: from ``low_s`` on, this would visit each edge before an epoch that is far in the future.
+    _, edge_s = period_at(schedule, max(low_s, view.epoch // 2))
     while current_epoch(-BAND * view.epoch, edge_s, view.tolerance) == view.epoch:
         # The bucket has taken this edge already, by other time zone data.
         _, edge_s = period_at(schedule, edge_s)

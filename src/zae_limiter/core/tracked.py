@@ -343,7 +343,8 @@ def charges_left(charges: Sequence[EpochCharge], back: Mapping[str, int]) -> tup
     """Return the charges that remain after amounts were given back."""
     left = _newest_first(charges)
     _cut(left, back)
-    return tuple([one for one in left if one.milli])
+    # A rate limit that was soft once stays tracked: an empty charge says so.
+    return tuple([one for one in left if one.milli or not one.epoch])
 
 
 def refunds_of(
@@ -455,6 +456,7 @@ def refunds_across(views: Mapping[int, View[Any]], refunds: Sequence[tuple[int, 
             if (position := view.layout.position(name)) is not None and position in view.layout.shared.quotas
         }
         if not numbers:
+            _add_rate_refunds(views, name, mine, parts)
             continue
         owed: dict[tuple[int, int], int] = {}
         for shard, refund in mine:
@@ -468,3 +470,19 @@ def refunds_across(views: Mapping[int, View[Any]], refunds: Sequence[tuple[int, 
             # What has no room any more is still taken off the count, of any shard.
             parts.setdefault(min(numbers), []).append(Refund(name, 0, 0, left))
     return parts
+
+
+def _add_rate_refunds(
+    views: Mapping[int, View[Any]],
+    name: str,
+    refunds: Sequence[tuple[int, Refund]],
+    parts: dict[int, list[Refund]],
+) -> None:
+    """Add what a rate limit gets back: on the shard that was charged, on another one if that shard was merged."""
+    places = [
+        shard
+        for shard, view in views.items()
+        if (position := view.layout.position(name)) is not None and position not in view.layout.shared.slots
+    ]
+    for shard, refund in refunds if places else ():
+        parts.setdefault(shard if shard in places else min(places), []).append(refund)

@@ -107,7 +107,7 @@ class Recorder:
                 if tally is None:
                     continue
                 tally.limits.add(status.limit)
-                if status.exceeded and not error.never:
+                if status.rejects and not error.never:
                     tally.reject(status.requested, status.available, began_s if sent_s is None else sent_s, ended_s)
 
     def settled(self, lease: RecordedLease, change: Mapping[str, int], began_s: float, ended_s: float) -> None:

@@ -13,6 +13,7 @@ from zae_limiter.core.lazy_dataclass import dataclass
 from zae_limiter.core.levels import limit_levels
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Item
+from zae_limiter.core.quota import LAST_EPOCH, epoch_of
 from zae_limiter.core.shard_totals import ShardHolding, available, fold
 from zae_limiter.core.sharding import MOST_SHARDS
 from zae_limiter.core.slots import MixedView
@@ -193,6 +194,10 @@ def _numbers(layout: StoredLayout, item: Item) -> tuple[int, ...]:
     for number in numbers:
         if type(number) is not int or not -LARGEST_NUMBER <= number <= LARGEST_NUMBER:
             raise CorruptItemError(fields.location(item), "a balance or a total is not an integer within bounds")
+    for position in layout.shared.quotas:
+        # Hazard: the calendar ends with the year 9999, and a quota of a later year would raise other errors.
+        if not 0 <= epoch_of(numbers[position]) <= LAST_EPOCH:
+            raise CorruptItemError(fields.location(item), f"{layout.balance_names[position]} is of no known period")
     return numbers
 
 

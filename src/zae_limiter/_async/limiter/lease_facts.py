@@ -128,14 +128,15 @@ class LeaseFacts:
         """Every limit of every bucket of the lease, from the cached views, without a call.
 
         ``available`` is what is left now, with adjustments counted as written. ``requested`` is what the lease holds.
-        ``exceeded`` is True only for a limit that an entity with a bypass has used without being charged.
+        ``exceeded`` is True for a soft limit that would have rejected the lease. With a bypass, it is True for a limit
+        that was used without being charged.
         Nothing is listed for a degraded lease, or for a bucket that is not cached completely.
         """
         found: list[LimitStatus] = []
         for one, held, pending in self._used():
             of_bucket = self._client.levels.held_statuses(one.bucket, one.admitted.terms, held, pending)
-            if one.counted:
-                names = one.counted
+            names = {*(one.counted or ()), *one.only_counted(self._held())}
+            if names:
                 of_bucket = [replace(each, exceeded=True) if each.limit_name in names else each for each in of_bucket]
             found += of_bucket
         return found

@@ -15,6 +15,7 @@ from zae_limiter.caches.request import (
     HeldBucket,
     TakenChain,
     about,
+    admitted_twice,
 )
 from zae_limiter.core.errors import (
     AmountExceedsCapacityError,
@@ -24,7 +25,7 @@ from zae_limiter.core.errors import (
 )
 from zae_limiter.core.names import MAX_AMOUNT, check_limit_name, check_whole_number
 from zae_limiter.core.status import OnUnavailable
-from zae_limiter.core.tracked import AdmittedMixed, with_charges
+from zae_limiter.core.tracked import AdmittedMixed
 from zae_limiter.core.view import Admitted
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def _merged(
     # A limit that was only counted once is never credited, because it is not known how much was charged.
     counted = [each.counted for each in (before, after) if each is not None and each.counted is not None]
     all_counted = frozenset().union(*counted) if counted else None
-    admitted = one.admitted if before is None or after is None else with_charges(one.admitted, after.admitted)
+    admitted = one.admitted if before is None or after is None else admitted_twice(before, after, held, amounts)
     return HeldBucket(one.bucket, admitted, had | has, all_counted, missing or None)
 
 

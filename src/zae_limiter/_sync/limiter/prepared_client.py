@@ -99,7 +99,7 @@ class PreparedClient(BucketClient):
         if memory.view is view and view.pace is None and new[_WRITE_COUNTER] == view.item[_WRITE_COUNTER] + 1:
             memory.view = ItemView(view.layout, new, now_ms, None, view.prepared)
         else:
-            memory.learn_taken(view.after_write(new, _OWN, now_ms))
+            self._learn_return(hold.bucket, view, new, now_ms)
         if self.caches.waiting is not None:
             self.caches.note_change(hold.bucket)
         return True
@@ -174,11 +174,19 @@ class PreparedClient(BucketClient):
             self.see_through(lambda: self._return_again(hold, claims[0]))
             raise
         if type(outcome) is Applied:
-            memory.learn_taken(view_after_write(view, outcome.new, _OWN, now[1]))
+            self._learn_return(bucket, view, outcome.new, now[1])
             self.caches.note_change(bucket)
         else:
             self.see_through(lambda: self._return_again(hold, claims[0]))
         return True
+
+    def _learn_return(self, bucket: BucketId, view: BucketView, item: Item, now_ms: int) -> None:
+        """Cache the answer to a return of slots."""
+        # Hazard: a return does not hold. If another client has changed the limits, the view does not describe the item.
+        if view.layout.describes(item):
+            self.caches.of(bucket).learn_taken(view_after_write(view, item, _OWN, now_ms))
+        else:
+            self.buckets.learn((bucket, 0), item, None)
 
     def _return_again(self, hold: SlotHold, claim: Claim) -> None:
         """Return slots whose write was not applied; a failure is logged, and their cohort ends by itself."""
