@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.one_bucket import NOON, after, at, stored, view
-from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.tracked import Refund
@@ -44,10 +43,10 @@ def tokens(item: Mapping[str, Any], name: str = "soft") -> tuple[int, int]:
 
 
 def settled(
-    item: dict[str, Any], debits: Mapping[str, int], refunds: tuple[Refund, ...] = (), now: TimeBounds = at(NOON)
+    item: dict[str, Any], debits: Mapping[str, int], refunds: tuple[Refund, ...] = (), now_ms: int = NOON
 ) -> dict[str, Any]:
     """Return the item after debits of whole units, and refunds."""
-    seen = view(item, now[1])
+    seen = view(item, now_ms)
     owed = tuple((name, amount * 1000) for name, amount in debits.items())
-    parts = settle(seen, Settlement(owed, (), item["bi"], (), 0, refunds), now, 0)
+    parts = settle(seen, Settlement(owed, (), item["bi"], (), 0, refunds), at(now_ms), 0)
     return after(bucket_writes.settle(seen, parts, 5), item)

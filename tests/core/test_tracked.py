@@ -209,7 +209,7 @@ class TestSettle:
 
     def test_debit_after_the_edge_is_charged_to_the_new_period(self) -> None:
         """It is written at that time."""
-        item = settled(created(TERMS, {"spend": 40}), {"spend": 30}, now=at(TOMORROW))
+        item = settled(created(TERMS, {"spend": 40}), {"spend": 30}, now_ms=TOMORROW)
 
         assert (qk(TOMORROW_EPOCH, 30), 70_000) == numbers(item)
 
@@ -230,7 +230,7 @@ class TestSettle:
         self, now_ms: int, epoch: int, spent: int
     ) -> None:
         """After the edge, only the debit is charged."""
-        item = settled(created(TERMS, {"spend": 40}), {"spend": 30}, (self.refund(10),), at(now_ms))
+        item = settled(created(TERMS, {"spend": 40}), {"spend": 30}, (self.refund(10),), now_ms)
 
         assert (qk(epoch, spent), 60_000) == numbers(item)
 
@@ -262,7 +262,7 @@ class TestSettle:
 
     def test_debit_of_a_soft_limit_that_overflows_is_charged_from_full(self) -> None:
         """An overflow pays no debt: 6 of 10 are left at 60 s, when 10 were earned."""
-        item = settled(created(TERMS), {"soft": 4}, now=at(NOON + 60_000))
+        item = settled(created(TERMS), {"soft": 4}, now_ms=NOON + 60_000)
 
         assert (-4_000, 4_000) == tokens(item)
 
