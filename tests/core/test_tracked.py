@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.one_bucket import NOON, Client, apply, at, created, step, view
+from tests.one_bucket import NOON, Client, after, apply, at, created, step, stored, view
 from tests.quota_buckets import (
     AT_RPM,
     AT_SOFT,
@@ -11,6 +11,7 @@ from tests.quota_buckets import (
     DAY_S,
     MOST_SPENT,
     RPM,
+    SPEND,
     TERMS,
     TODAY_EPOCH,
     TOMORROW,
@@ -23,8 +24,11 @@ from tests.quota_buckets import (
 )
 from zae_limiter.core.acquire import LOOK, MixedTake, Progress, Reject, is_known_short, taken_by_step
 from zae_limiter.core.bucket_changes import Settlement, settle
+from zae_limiter.core.limit import Limit
 from zae_limiter.core.multi_shard import if_covered
 from zae_limiter.core.outcome import Applied, Refused
+from zae_limiter.core.top_up import Known, top_up
+from zae_limiter.core.top_up import created as creation_of
 from zae_limiter.core.tracked import (
     AdmittedMixed,
     EpochCharge,
@@ -157,6 +161,21 @@ class TestTake:
         offered = TOMORROW * 10_000 // 60_000 - NOON * 10_000 // 60_000
         moved = -(10**18) * 2 * DAY_S - 5 + 40
         assert [(AT_SOFT, -offered - 2_000), (AT_SPEND, moved)] == changes_of(seen, taken.tracked)
+
+    @pytest.mark.parametrize(("amount", "found"), [(30, (qk(TODAY_EPOCH, 100), 100_000)), (31, None)])
+    def test_quota_is_taken_from_by_the_write_that_returns_withheld_tokens(
+        self, amount: int, found: tuple[int, int] | None
+    ) -> None:
+        """Of a rate, 20 of 50 are left and 20 were withheld in 400 ms. A quota had nothing withheld."""
+        terms = stored(Limit("rps", 50, 50, 1), SPEND)
+        item = created(terms, {"rps": 30, "spend": 70}, NOON + 900)
+        seen = view(item, NOON + 900)
+        creation = creation_of(seen, (NOON, NOON + 900), 0)
+        assert creation is not None
+        topping = top_up(creation, seen, terms, [(0, 40_000), (1, amount * 1000)], Known(at(NOON + 400), NOON, 400))
+
+        assert found == (topping and numbers(after(bucket_writes.top_up(seen, topping, 1), item)))
+        assert topping is None or [20_000, 0] == topping.returned
 
 
 class TestCreation:

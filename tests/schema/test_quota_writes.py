@@ -15,6 +15,7 @@ from tests.quota_buckets import (
     TODAY_EPOCH,
     TOMORROW,
     TOMORROW_EPOCH,
+    TOMORROW_S,
     TRIAL,
     numbers,
     qk,
@@ -148,12 +149,12 @@ class TestTake:
         assert Refused(begun) == evaluate.apply(write, begun)
 
     def test_debt_of_a_quota_does_not_keep_an_item(self) -> None:
-        """The item lives longer than the period, and so than the debt: 3 times 25 hours, to the next full minute."""
+        """The item lives longer than the period, and so than the debt."""
         client = Client(EXPIRING, {**created(EXPIRING), "b_spend_qk": qk(TODAY_EPOCH, 130)})
         client.look(at(NOON))
 
         assert [] == client.request({"rpm": 1}, at(NOON))
-        assert NOON // 1000 + 3 * 25 * 3_600 <= client.item["ttl"]
+        assert TOMORROW_S <= client.item["ttl"]
 
 
 class TestOtherWriters:
