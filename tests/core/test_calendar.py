@@ -183,3 +183,21 @@ def test_no_period_is_longer_than_its_longest(every: str) -> None:
         longest = max(longest, at_s - begin_s)
 
     assert longest <= schedule.longest_s <= 1.1 * longest
+
+
+@pytest.mark.parametrize(
+    ("every", "given", "starts"),
+    [
+        ("hour", 30, 30),
+        ("day", "06:05", "06:05"),
+        ("week", ("wed", "06:00"), [3, "06:00"]),
+        ("month", (31, "23:59"), [31, "23:59"]),
+        ("month", None, [1, "00:00"]),
+    ],
+)
+def test_start_of_a_period_is_shown_in_a_form_that_is_accepted(every: str, given: object, starts: object) -> None:
+    """A limit survives a dictionary, so a day of the week is a number from 1 for Monday."""
+    schedule = schedule_of(every, "UTC", given)
+
+    assert starts == schedule.starts
+    assert schedule == schedule_of(every, "UTC", schedule.starts)

@@ -14,6 +14,7 @@ from zae_limiter.core.bucket import TimeBounds, grid
 from zae_limiter.core.bucket_changes import expiry_s
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.outcome import Refused
+from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.top_up import Creation, Known, TopUp
 from zae_limiter.core.view import EffectiveLimits
 from zae_limiter.schema import bucket_writes
@@ -258,3 +259,15 @@ def test_top_up_before_the_baseline_sets_the_ttl_from_the_baseline():
     assert found is not None
     assert one.true_ms < one.view.layout.start_ms
     assert expiry_s(one.view.layout.start_ms, one.view.layout.fill_time_ms, 2) == found.taking.expires_s
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(30, 10_000), (31, None)])
+def test_top_up_leaves_the_reserve_of_its_priority(tokens: int, left: int | None) -> None:
+    """Of 50, 20 were left, 20 were earned since the true creation, and 10 must remain. So 30 may be taken."""
+    one = creator(spent=30)
+    one.wait(400)
+    known = Known((one.true_ms, one.true_ms), NOON, one.local_ms)
+    found = tops.top_up(one.creation, one.view, one.terms, [(0, tokens * 1000)], known, Reserve(1, 5))
+    new = found and evaluate.apply(bucket_writes.top_up(one.view, found, 7), one.item)
+
+    assert left == (balance(new, "rps") if isinstance(new, dict) else None)
