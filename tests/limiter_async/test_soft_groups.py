@@ -19,9 +19,6 @@ class Suspended(AsynchronousTable):
         return await super().write(operation, until_s)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a batch that has more than a soft rate limit is charged nothing, and all of it is exceeded"
-)
 @pytest.mark.parametrize("limits", [[SOFT], [SOFT, Limit.quota("spend", 1_000)]], ids=["alone", "beside a quota"])
 async def test_soft_limit_charges_a_batch_as_far_as_it_has_tokens(limits: list[Limit]) -> None:
     """Otherwise a limit on trial shows that it would reject all requests of a busy bucket, and stays full."""

@@ -53,13 +53,18 @@ def fitting(requests: Sequence[Request], room: Mapping[str, int]) -> int:
     return len(requests)
 
 
-def room_of(view: View[Any], terms: EffectiveLimits, now: TimeBounds, reserve: Reserve | None = None) -> dict[str, int]:
-    """Return the tokens that each limit in force has above a reserve, by a view. A soft limit rejects nothing."""
+def room_of(
+    view: View[Any], terms: EffectiveLimits, now: TimeBounds, reserve: Reserve | None = None, *, of_soft: bool = False
+) -> dict[str, int]:
+    """Return the tokens that each limit in force has above a reserve, by a view.
+
+    A soft limit rejects nothing. With ``of_soft``, soft rate limits are included: what they lack is only counted.
+    """
     shares = enumerate(view.layout.shared.shares[: len(view.layout.limits)])
     return {
         one.name: view.level(position, now[0]) // 1000 - floor_of(one.limit, reserve)
         for position, one in shares
-        if one.name in terms.positions and one.limit.enforce
+        if one.name in terms.positions and (one.limit.enforce or (of_soft and one.limit.kind == "rate"))
     }
 
 

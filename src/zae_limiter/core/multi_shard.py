@@ -78,6 +78,16 @@ class Combined:
             left -= given
         return Combined(tuple(parts))
 
+    def less_above(self, milli: int, at: TimeBounds, reserve: Reserve) -> "Combined":
+        """Return the limit after a take that leaves every shard its part of a reserve."""
+        left = milli
+        parts = []
+        for part in self.parts:
+            given = min(left, max(0, part.above(reserve).available_milli(at)))
+            parts.append(part.less(given, at))
+            left -= given
+        return Combined(tuple(parts))
+
     def wait_ms(self, needed_milli: int, now: TimeBounds) -> int:
         """Return the milliseconds until ``needed_milli`` are available, which must not exceed the capacity."""
         if not needed_milli or self.available_milli(now) >= needed_milli:

@@ -20,7 +20,7 @@ from zae_limiter.core.bucket_changes import summed
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.errors import NoLimitsInForceError, ValidationError, ZAELimiterError
 from zae_limiter.core.levels import LevelOfLimit
-from zae_limiter.core.multi_shard import combined
+from zae_limiter.core.multi_shard import Combined, combined
 from zae_limiter.core.reserve import Reserve
 from zae_limiter.core.reserved_take import with_floors
 from zae_limiter.core.sharding import is_complete
@@ -277,7 +277,9 @@ class TakeBatcher(WriteBatcher[AcquireRequest, TakeResult]):
         view = None if known is None or known[0].sharded else known[0].expected()
         if known is None or view is None:
             return most
-        room = room_of(view, known[1], self._client.now(), requests[0].reserve)
+        # What a soft limit does not have any more goes out in a write of its own. Together with the rest, none of it
+        # would be charged.
+        room = room_of(view, known[1], self._client.now(), requests[0].reserve, of_soft=True)
         enough = fitting([request.consume for request in requests], room)
         return min(most, enough) or most
 
@@ -453,7 +455,14 @@ def _flags(requests: Sequence[AcquireRequest], rejection: Rejected) -> list[bool
 
 def _rejection(request: AcquireRequest, whole: Rejected, taken: Mapping[str, int]) -> Rejected:
     """Return the rejection of one request of a batch, with the levels after the admitted requests have taken."""
-    levels: list[LevelOfLimit] = [level.less(taken.get(level.name, 0) * 1000, whole.judged) for level in whole.levels]
+    levels = [_after(level, taken.get(level.name, 0) * 1000, whole) for level in whole.levels]
     positions = {level.name: position for position, level in enumerate(levels)}
     amounts = [(positions[name], amount * 1000) for name, amount in request.consume.items() if name in positions]
     return Rejected(whole.bucket, whole.terms, None, amounts, whole.judged, whole.now, levels, whole.reserve)
+
+
+def _after(level: LevelOfLimit, milli: int, whole: Rejected) -> LevelOfLimit:
+    """Return a level after a take by requests that leave the same reserve as the rejected one."""
+    if whole.reserve is None or not isinstance(level, Combined):
+        return level.less(milli, whole.judged)
+    return level.less_above(milli, whole.judged, whole.reserve)

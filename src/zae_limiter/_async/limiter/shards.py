@@ -123,7 +123,10 @@ class ShardClient:
                     # The shard was merged into one of its ancestors, whose cached view is too old. Read it again.
                     merged = ancestor(shard, memory.views())
                     await self._buckets.look((request.bucket, merged), attempt.terms, request.until_s)
-            terms = attempt.terms
+            if attempt.terms is not terms:
+                # Other limits are in force now, at other positions.
+                terms = attempt.terms
+                amounts = request.amounts(terms)
         return await self._take_across(request, terms)
 
     async def _next_shard(self, request: AcquireRequest, memory: Remembered, tried: set[int]) -> int | None:
