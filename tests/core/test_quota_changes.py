@@ -114,6 +114,25 @@ class TestSchedule:
 
         assert (qk(TOMORROW_EPOCH + 1, 10), qk(TOMORROW_EPOCH + 1)) == (numbers(item)[0], numbers(item, "trial")[0])
 
+    def test_changed_schedule_at_an_uncertain_time_is_dated_by_the_latest(self) -> None:
+        """An edge of the new schedule that may have come already must not refill the quota."""
+        item, terms = created(TERMS, {"spend": 40}), stored(HOURLY, stamp=2)
+        chosen = step(view(item), terms, {"spend": 10}, (NOON, NOON + 10_000))
+        assert isinstance(chosen, Rebase)
+
+        assert [EpochCharge(0, "spend", ACTION + 20, 10_000)] == chosen.rebasing.charges
+
+    @pytest.mark.parametrize(("amount", "takes"), [(5, True), (6, False)])
+    def test_changed_amount_near_an_edge_takes_from_the_period_of_the_earliest_time(
+        self, amount: int, takes: bool
+    ) -> None:
+        """The new one may not have begun."""
+        seen, now = view(created(TERMS, {"spend": 95})), (TOMORROW - 1_000, TOMORROW + 1_000)
+        chosen = step(seen, stored(SPEND, stamp=2), {"spend": amount}, now)
+
+        assert isinstance(chosen, Rebase)
+        assert takes == chosen.takes
+
     def test_changed_schedule_with_too_little_left_rejects(self) -> None:
         """The bucket is moved without a take."""
         item = created(TERMS, {"spend": 95})

@@ -1,5 +1,7 @@
 """Quotas and soft limits: what takes and settlements do to an item, and what a lease remembers of them."""
 
+from typing import Any
+
 import pytest
 
 from tests.one_bucket import NOON, Client, after, apply, at, created, step, stored, view
@@ -23,6 +25,7 @@ from tests.quota_buckets import (
     tokens,
 )
 from zae_limiter.core.acquire import LOOK, MixedTake, Progress, Reject, is_known_short, taken_by_step
+from zae_limiter.core.bucket import TimeBounds
 from zae_limiter.core.bucket_changes import Settlement, settle
 from zae_limiter.core.limit import Limit
 from zae_limiter.core.multi_shard import if_covered
@@ -37,6 +40,7 @@ from zae_limiter.core.tracked import (
     changes_of,
     charges_left,
     divided_charges,
+    proven,
     refunds_of,
     summed_refunds,
     taken_at_creation,
@@ -285,6 +289,13 @@ class TestSettle:
 
         assert (-4_000, 4_000) == tokens(item)
 
+    def test_debit_of_a_soft_limit_that_a_refund_pays_in_part_charges_the_rest(self) -> None:
+        """Of 4, a refund pays 1. One that pays all of it leaves even an overflow as it is."""
+        refund = Refund("soft", 0, 1_000, 1_000)
+
+        assert (7_000, 3_000) == tokens(settled(created(TERMS), {"soft": 4}, (refund,)))
+        assert (10_000, 0) == tokens(settled(created(TERMS), {"soft": 1}, (refund,), NOON + 60_000))
+
     def test_debit_that_one_shard_must_cover_is_refused_once_its_quota_lacks_it(self) -> None:
         """All shards are charged then."""
         item = created(TERMS, {"spend": 40})
@@ -302,6 +313,93 @@ class TestSettle:
         settling = settle(seen, Settlement(((name, debt * 1000),)), at(NOON), 0)
 
         assert settling.parts == if_covered(seen, settling, NOON).parts
+
+
+class TestTimeBounds:
+    """Writes at a time that is known roughly: each bound is used on its strict side."""
+
+    def after_take(self, item: dict[str, Any], soft: int, now: TimeBounds, balance: int) -> object:
+        """Return the stored numbers after a soft take that was decided by a view; None if the table refuses it."""
+        chosen = step(view(item, now[1]), TERMS, {"soft": soft}, now)
+        assert isinstance(chosen, MixedTake)
+        found = apply(bucket_writes.take(view(item, now[1]), chosen, 5), {**item, "b_soft_tk": balance})
+        return tokens(found.new) if isinstance(found, Applied) else None
+
+    @pytest.mark.parametrize(("soft", "found"), [(4, (-1_000, 11_000)), (5, (3_000, 12_000))])
+    def test_soft_limit_is_charged_if_it_has_the_tokens_at_the_earliest_time(
+        self, soft: int, found: tuple[int, int]
+    ) -> None:
+        """Of 3 and what 6 s to 18 s have earned, only 4 are certain."""
+        item = created(TERMS, {"soft": 7})
+
+        assert found == self.after_take(item, soft, (NOON + 6_000, NOON + 18_000), 3_000)
+        assert self.after_take(item, 4, (NOON + 6_000, NOON + 18_000), 2_999) is None
+
+    def test_soft_limit_that_may_overflow_at_the_latest_time_is_set(self) -> None:
+        """It may have earned 1 of the 10 that are full, which must not pay for the take."""
+        assert (5_000, 4_000) == self.after_take(created(TERMS), 4, (NOON, NOON + 6_000), 10_000)
+
+    @pytest.mark.parametrize(("balance", "found"), [(3_000, (-4_000, 4_000)), (2_999, None)])
+    def test_soft_limit_that_is_set_must_have_the_tokens_at_the_earliest_time(
+        self, balance: int, found: tuple[int, int] | None
+    ) -> None:
+        """Six seconds have surely earned 1 of 4 tokens, and 60 s may have filled it."""
+        assert found == self.after_take(created(TERMS), 4, (NOON + 6_000, NOON + 60_000), balance)
+
+    def test_soft_limit_that_is_just_full_is_added_to(self) -> None:
+        """So a take of another client in between does not refuse the write."""
+        assert (5_000, 4_000) == self.after_take(created(TERMS), 4, at(NOON), 9_000)
+
+    @pytest.mark.parametrize(
+        ("now", "proof"),
+        [
+            ((NOON + 3, NOON + 7), (NOON + 3, NOON + 7)),
+            ((TOMORROW + 3, TOMORROW + 7), (TOMORROW + 3, TOMORROW + 7)),
+        ],
+    )
+    def test_number_of_a_past_period_proves_no_time(self, now: TimeBounds, proof: TimeBounds) -> None:
+        """Only a later edge does."""
+        assert proof == proven([view(created(TERMS))], now)
+
+    @pytest.mark.parametrize("late_ms", [NOON + 7, TOMORROW + 7])
+    def test_number_of_a_later_period_proves_that_its_edge_has_come(self, late_ms: int) -> None:
+        """The latest time is then no earlier than that. A bucket without quotas proves nothing."""
+        seen = view({**created(TERMS), "b_spend_qk": qk(TOMORROW_EPOCH, 3)})
+
+        assert (TOMORROW, max(TOMORROW, late_ms)) == proven([view(created(TERMS)), seen], (NOON, late_ms))
+        assert (NOON, late_ms) == proven([view(created(stored(RPM)))], (NOON, late_ms))
+
+    def test_debit_near_an_edge_is_charged_to_the_period_of_the_earliest_time(self) -> None:
+        """The new one may not have begun."""
+        item, now = created(TERMS, {"spend": 40}), (TOMORROW - 1_000, TOMORROW + 1_000)
+        seen = view(item, now[1])
+        parts = settle(seen, Settlement((("spend", 30_000),)), now, 0)
+
+        assert qk(TODAY_EPOCH, 70) == numbers(after(bucket_writes.settle(seen, parts, 5), item))[0]
+
+    @pytest.mark.parametrize(("balance", "found"), [(0, (-11_000, 35_000)), (-1, None)])
+    def test_debit_of_a_soft_limit_counts_what_it_has_surely_earned(
+        self, balance: int, found: tuple[int, int] | None
+    ) -> None:
+        """Of 25, it is charged the 1 that it has at the earliest time, and a debt of 10."""
+        item, now = created(TERMS, {"soft": 10}), (NOON + 6_000, NOON + 12_000)
+        seen = view(item, now[1])
+        parts = settle(seen, Settlement((("soft", 25_000),)), now, 0)
+        answer = apply(bucket_writes.settle(seen, parts, 5), {**item, "b_soft_tk": balance})
+
+        assert found == (tokens(answer.new) if isinstance(answer, Applied) else None)
+
+    @pytest.mark.parametrize(("balance", "found"), [(10_000, (6_000, 3_000)), (9_001, (6_000, 3_000)), (9_000, None)])
+    def test_debit_of_a_soft_limit_that_may_overflow_at_the_latest_time_is_set(
+        self, balance: int, found: tuple[int, int] | None
+    ) -> None:
+        """Six seconds may have earned 1. Of a debit of 4, a refund pays 1."""
+        item, now = created(TERMS), (NOON, NOON + 6_000)
+        seen = view(item, now[1])
+        owed = Settlement((("soft", 4_000),), refunds=(Refund("soft", 0, 1_000, 1_000),))
+        answer = apply(bucket_writes.settle(seen, settle(seen, owed, now, 0), 5), {**item, "b_soft_tk": balance})
+
+        assert found == (tokens(answer.new) if isinstance(answer, Applied) else None)
 
 
 class TestMemory:
