@@ -2,11 +2,19 @@
 
 import pytest
 
-from tests.simulation.plan import QUOTAS, RESERVE, with_quotas
+from tests.simulation.plan import QUOTAS, RESERVE, Plan, with_quotas
 from tests.simulation.quota_mutations import broken
 from tests.simulation.run import simulate_seed
 
 SEEDS = range(200, 208)
+
+FOUND = {
+    "limits that change while shards are tried": with_quotas(200550).reduced(
+        None, None, ("cancel", "cancel-settling", "delete")
+    ),
+    "a rejected batch that must leave a reserve on shards": with_quotas(200597),
+}
+"""Runs that once found a bug of the limiter, by what was wrong."""
 
 NOTICED = {
     "quota that keeps its epoch": (0, "withheld"),
@@ -30,6 +38,12 @@ def test_seeds_with_quotas_violate_no_invariant() -> None:
     assert [] == [str(report.violation) for report in reports if report.violation is not None]
     assert 100 < sum(report.tally["takes of quotas"] for report in reports)
     assert 5 < sum(report.tally["edges"] for report in reports)
+
+
+@pytest.mark.parametrize("plan", FOUND.values(), ids=FOUND)
+def test_run_with_quotas_that_once_found_a_bug_violates_no_invariant(plan: Plan) -> None:
+    """A run that found a bug is kept for good."""
+    assert simulate_seed(plan.seed, plan).violation is None
 
 
 @pytest.mark.parametrize(("name", "seed", "kind"), [(name, *run) for name, run in NOTICED.items()])
