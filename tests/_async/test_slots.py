@@ -420,3 +420,29 @@ async def test_limits_of_the_caller_with_slots_allow_their_kind_on_an_embedded_t
 
     assert "slots" in record.kinds
     assert "slots" in (await repo.get_version_record()).kinds
+
+
+class InterruptedTable(CountingTable):
+    """A table on which an interrupt comes just after a write was applied, once it is armed."""
+
+    armed = False
+
+    async def write(self, operation, until_s=None):
+        outcome = await super().write(operation, until_s)
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return outcome
+
+
+async def test_release_that_an_interrupt_follows_is_not_sent_again(repo):
+    """Its slot may belong to another holder by then."""
+    limiter = RateLimiter(another(repo, InterruptedTable))
+    leases = await opened(limiter, 2)
+    limiter._client._table.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        await closed(leases[0])
+
+    assert [1] == list(in_use(repo).values())
+    assert 3 == whole(repo)
+    await closed(leases[1])

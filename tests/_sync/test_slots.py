@@ -420,3 +420,29 @@ def test_limits_of_the_caller_with_slots_allow_their_kind_on_an_embedded_table(r
 
     assert "slots" in record.kinds
     assert "slots" in (repo.get_version_record()).kinds
+
+
+class InterruptedTable(CountingTable):
+    """A table on which an interrupt comes just after a write was applied, once it is armed."""
+
+    armed = False
+
+    def write(self, operation, until_s=None):
+        outcome = super().write(operation, until_s)
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return outcome
+
+
+def test_release_that_an_interrupt_follows_is_not_sent_again(repo):
+    """Its slot may belong to another holder by then."""
+    limiter = SyncRateLimiter(another(repo, InterruptedTable))
+    leases = opened(limiter, 2)
+    limiter._client._table.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        closed(leases[0])
+
+    assert [1] == list(in_use(repo).values())
+    assert 3 == whole(repo)
+    closed(leases[1])

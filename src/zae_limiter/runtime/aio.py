@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zae_limiter.runtime.own_loop import OwnThread as OwnThread
     from zae_limiter.runtime.task_calls import BackgroundCalls as BackgroundCalls
     from zae_limiter.runtime.task_calls import call_back as call_back
+    from zae_limiter.runtime.tasks import CANCELLED as CANCELLED
     from zae_limiter.runtime.tasks import Answer as Answer
     from zae_limiter.runtime.tasks import Background as Background
     from zae_limiter.runtime.tasks import Completable as Completable
@@ -45,6 +46,7 @@ _MODULES = {
         (
             "Answer",
             "Background",
+            "CANCELLED",
             "Completable",
             "Lock",
             "Parallel",

@@ -15,6 +15,9 @@ from zae_limiter.runtime.aio import ParallelMode
 _LOOK_S = 0.25
 """The seconds between two checks of the detached coroutines, while a caller waits for one of them."""
 
+CANCELLED = (asyncio.CancelledError,)
+"""What a caller that is cancelled raises, while it waits."""
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")

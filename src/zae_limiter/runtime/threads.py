@@ -39,6 +39,9 @@ _LOOK_S = 0.5
 DONE = None
 """Returned by a method whose asynchronous form may be awaited."""
 
+CANCELLED: tuple[type[BaseException], ...] = ()
+"""What a caller that is cancelled raises: nothing, because a thread is not cancelled."""
+
 Lock = threading.Lock
 Mutex = threading.Lock
 

@@ -5,6 +5,7 @@ The usual take was prepared by the one before it. It is made in one function, as
 
 import logging
 
+import zae_limiter.runtime.threads as runtime
 from zae_limiter._sync.limiter.client import UNKNOWN, BucketClient
 from zae_limiter._sync.store.scope import Scope
 from zae_limiter.caches.buckets import BucketId, KnownLimits, Remembered
@@ -169,8 +170,9 @@ class PreparedClient(BucketClient):
             return True
         try:
             outcome = self._table.write(SlotReturn(view, SlotRelease(name, end_s, milli), next(self.nonces)))
-        except BaseException:
-            # The caller was cancelled while the file was busy, so nothing was written.
+        except runtime.CANCELLED:
+            # The caller was cancelled while the file was busy, so nothing was written. After an interrupt that is not
+            # known, and a release is never sent again: the cohort returns the slots.
             self.see_through(lambda: self._return_again(hold, claims[0]))
             raise
         if type(outcome) is Applied:
