@@ -231,6 +231,13 @@ class TestSettle:
 
         assert fit == refunds_fit(seen, [self.refund(amount, epoch, name) for name, epoch, amount in refunds])
 
+    @pytest.mark.parametrize(("lacking", "fit"), [(0, False), (1, True)])
+    def test_refund_fits_no_saturated_quota(self, lacking: int, fit: bool) -> None:
+        """It has lost count. One unit below it has not."""
+        seen = view({**created(TERMS), "b_spend_qk": qk(TODAY_EPOCH, MOST_SPENT - lacking)})
+
+        assert fit == refunds_fit(seen, [self.refund(1)])
+
 
 class TestLevel:
     """The level of several shards together."""
