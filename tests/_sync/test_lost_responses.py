@@ -210,3 +210,35 @@ def test_take_that_is_throttled_until_the_deadline_raises_unavailable(lossy, clo
 
     assert 1_000 - 11 - 1 <= len(table_of(lossy).fates)
     assert 1 == len(buckets_in(lossy.repository))
+
+
+class RivalTable(Wrapped):
+    """A table that loses the answer of an applied write, after which another client changes the bucket."""
+
+    rival = None
+
+    def write(self, operation, until_s=None):
+        outcome = super().write(operation, until_s)
+        if self.rival is None:
+            return outcome
+        rival, self.rival = self.rival, None
+        rival()
+        return Unavailable(CAUSE, ambiguous=True)
+
+
+def test_credit_beside_a_debit_is_not_given_again_after_a_lost_response(repo):
+    """The repeated debit is refused by a changed bucket, and is tried again without the credit."""
+    repo.set_system_defaults([*LIMITS, Limit.per_hour("tph", 1_000)])
+    limiter, others = SyncRateLimiter(another(repo, RivalTable)), SyncRateLimiter(another(repo))
+    take(others, {"rpm": 1, "tph": 500})
+
+    def change():
+        others.set_system_defaults([Limit.per_minute("rpm", 70), Limit.per_hour("tph", 1_000)])
+        take(others, {"rpm": 1})
+
+    with limiter.acquire("user-1", "gpt-4", {"rpm": 1, "tph": 300}) as lease:
+        lease.adjust(rpm=5, tph=-300)
+        table_of(limiter).rival = change
+
+    assert 500_000 == balance_of(limiter.repository, "tph", "tc")
+    assert 13_000 == balance_of(limiter.repository, "rpm", "tc")

@@ -94,6 +94,8 @@ def test_callback_of_a_lost_lease_that_raises_does_not_end_renewals(repo, clock)
     wait_until(lambda: end_of(other) > before)
 
     assert (True, False) == (lost.lost, other.lost)
+    # Its error must not be reported by the next test.
+    wait_until(lambda: not any(thread.name == "zae-limiter-on-lost" for thread in threading.enumerate()))
 
 
 def test_callback_of_a_lost_lease_that_waits_does_not_delay_renewals(repo, clock):

@@ -12,6 +12,9 @@ FOUND = {
     "limits that change while shards are tried": with_quotas(200550).reduced(
         None, None, ("cancel", "cancel-settling", "delete")
     ),
+    "a credit given again beside a debit whose answer was lost": with_quotas(202703).reduced(
+        5, None, ("config", "copy", "crash", "stale")
+    ),
     "a rejected batch that must leave a reserve on shards": with_quotas(200597),
 }
 """Runs that once found a bug of the limiter, by what was wrong."""

@@ -26,6 +26,11 @@ class Refused:
     old: Item
 
 
+@dataclass(slots=True)
+class RefusedInDoubt(Refused):
+    """A refusal of a write that was sent again after a lost answer: the first try may have been applied."""
+
+
 @dataclass(slots=True, frozen=True)
 class Missing:
     """A condition was not met because the item does not exist."""

@@ -17,7 +17,7 @@ from zae_limiter.core.bucket_changes import Settlement, Settling, settle
 from zae_limiter.core.errors import NamespaceNotFoundError, ValidationError, ZAELimiterError
 from zae_limiter.core.lazy_dataclass import replace
 from zae_limiter.core.multi_shard import credit_across, debit_across, due_across, has_no_room, if_covered, lacks
-from zae_limiter.core.outcome import Applied, Item, Refused, Throttled
+from zae_limiter.core.outcome import Applied, Item, Refused, RefusedInDoubt, Throttled
 from zae_limiter.core.view import Amounts, EffectiveLimits
 from zae_limiter.schema import bucket_writes
 from zae_limiter.schema.bucket_item import BucketView, view_after_write
@@ -79,6 +79,8 @@ class Settler:
                 self._learn(owed, (bucket, shard), view, result.new, own)
                 return None
             refusals += await self._learn_refusal(owed, (bucket, shard), view, result)
+            owed = _after_refusal(owed, view, result)
+            settlement = owed.settlement
             shard = self._shard_to_settle(memory, settlement) if memory.sharded else 0
             view = memory.seen(shard)
         raise contended(bucket)
@@ -232,6 +234,15 @@ class Settler:
         views = having or views
         choose = max if due.debits else min
         return choose(views, key=lambda shard: level(views[shard]), default=0)
+
+
+def _after_refusal(owed: Owed, view: BucketView | None, result: WriteResult) -> Owed:
+    """Return what is left to settle after a write was refused, or throttled."""
+    if not isinstance(result, RefusedInDoubt):
+        return owed
+    # Hazard: the first try may have given the credits, and a credit must not be given twice.
+    due = owed.settlement if view is None else owed.settlement.due(view.layout.birth)
+    return owed._replace(settlement=Settlement(due.debits))
 
 
 def _is_outdated(view: BucketView | None, settlement: Settlement) -> bool:

@@ -22,7 +22,7 @@ from zae_limiter.caches.slot_holds import SlotHold
 from zae_limiter.core.bucket_changes import Settlement
 from zae_limiter.core.cascade import BucketFailed
 from zae_limiter.core.lazy_dataclass import replace
-from zae_limiter.core.outcome import Applied, Missing, Refused, Throttled, Unavailable
+from zae_limiter.core.outcome import Applied, Missing, Refused, RefusedInDoubt, Throttled, Unavailable
 from zae_limiter.core.take_and_settle import TakeAndSettle, take_and_settle
 from zae_limiter.core.view import Admitted
 from zae_limiter.schema import bucket_writes
@@ -197,6 +197,9 @@ class DeferringClient(BucketClient):
                 self._wait_again(left, left.settlement)
                 return None
             case Refused(old=old):
+                if isinstance(result, RefusedInDoubt):
+                    # The first try may have given the credits.
+                    left = left._replace(settlement=replace(left.settlement, credits=()))
                 self.buckets.learn(shard_id, old, plan.terms)
             case Missing():
                 self.buckets.learn(shard_id, None, plan.terms)

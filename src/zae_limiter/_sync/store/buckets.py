@@ -15,6 +15,7 @@ from zae_limiter.core.outcome import (
     Item,
     Missing,
     Refused,
+    RefusedInDoubt,
     Throttled,
     Unavailable,
     WriteOutcome,
@@ -154,14 +155,18 @@ class BucketStore:
         """Repeat a write until its result is known."""
         backoff = self._scope.client.backoff(_PAUSES, until_s)
         failure: BaseException
+        in_doubt = False
         while True:
             match outcome:
                 # The repeated write was refused by its own first attempt, whose response was lost.
                 case Refused(old=old) if _is_mine(operation, old):
                     return Applied(old)
+                case Refused(old=old) if in_doubt:
+                    return RefusedInDoubt(old)
                 case Applied() | Refused() | Missing():
                     return outcome
                 case Unavailable(cause=cause, ambiguous=ambiguous):
+                    in_doubt = in_doubt or ambiguous
                     if not ambiguous or again is None:
                         raise self._scope.client.unavailable(cause)
                     # A repeated create draws a new birth number. Both attempts may be applied, with a delete between
