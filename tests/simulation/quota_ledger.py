@@ -236,6 +236,9 @@ class QuotaLedger:
         stored = list(self._stored(*of))
         if not any(takes(change) and is_bounded(change, f"b_{of[1]}_qk") for change in moves) or not stored:
             return
+        if len(stored) < len(self._items[of[0]]):
+            # A shard has dropped the quota after its period, and with it a debt.
+            return
         # The debts of a shard that is in a later epoch already are not known any more.
         epoch = max(one.epoch for one in stored)
         if not all(one.soft for one in stored):
