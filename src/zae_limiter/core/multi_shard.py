@@ -212,8 +212,13 @@ def credit_across(views: Views, settlement: Settlement, now: TimeBounds) -> dict
     given: dict[int, Settling] = {}
     reached = {shard: view for shard, view in views.items() if settlement.credits_reach(view.layout.birth)}
     for name, milli in settlement.credits:
+        # Only rate limits: slots and quotas get back what they have given by other rules, and in other units.
         places = {
-            shard: position for shard, view in reached.items() if (position := view.layout.position(name)) is not None
+            shard: position
+            for shard, view in reached.items()
+            if (position := view.layout.position(name)) is not None
+            and position not in view.layout.shared.slots
+            and position not in view.layout.shared.quotas
         }
         rooms = {shard: _room(views[shard], position, now[0]) for shard, position in places.items()}
         left = milli

@@ -220,10 +220,10 @@ class BucketClient:
             RateLimiterUnavailable: The table did not answer.
         """
         chain = self.chain_of(request)
+        self.chains.require_unblocked(chain, request.bucket[1])
         # After the chain, which is read together with the kinds that the table allows.
         if request.own is not None:
             self.resolver.allow_own(request.own)
-        self.chains.require_unblocked(chain, request.bucket[1])
         return chain
 
     def take_part(self, request: AcquireRequest) -> Admitted | Rejected:
