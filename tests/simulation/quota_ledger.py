@@ -101,9 +101,13 @@ class QuotaLedger:
     def expire(self, now_ms: int, change: Change) -> None:
         """Record that an item expired. What was spent in a period that lasts must not be forgotten."""
         parsed = parse_bucket_pk(change.key.pk)
-        if parsed is None or change.old is None or not _has_quotas(change.old):
+        if parsed is None or change.old is None:
             return
         bucket = parsed.entity_id, parsed.resource
+        for name in _soft_rates(change.old):
+            self._forgot(bucket, name, False)
+        if not _has_quotas(change.old):
+            return
         for stored in _quotas(change.old, parsed.shard_id):
             if stored.spent and now_ms < stored.ends_s() * 1000:
                 raise Violation("expiry", bucket, stored.name, "was spent in a period that lasts:", change.old, now_ms)
@@ -123,7 +127,8 @@ class QuotaLedger:
             if limit.schedule is None or not limit.enforce or status.requested > limit.capacity:
                 continue
             shards = self._items.get((status.entity_id, status.resource), {})
-            begin_s = edge_s(limit.schedule.text, at_s - shift_of(sender)) + shift_of(sender)
+            # The earliest time may become a little earlier by a response that comes meanwhile.
+            begin_s = edge_s(limit.schedule.text, at_s - 1 - shift_of(sender)) + shift_of(sender)
             stored = [
                 one for shard, item in shards.items() for one in _quotas(item, shard) if one.name == status.limit_name
             ]
@@ -161,10 +166,8 @@ class QuotaLedger:
     def _count_soft_rates(self, bucket: BucketId, change: Change, sent: Sent) -> None:
         """Record what a write used of soft rate limits."""
         old, new = change.old or {}, change.new or {}
-        for name in {key[2:-3] for item in (old, new) for key in item if key.endswith("_sf")}:
+        for name in _soft_rates(old) | _soft_rates(new):
             total = f"b_{name}_tc"
-            if f"b_{name}_qk" in old or f"b_{name}_qk" in new:
-                continue
             if total not in new:
                 self._forgot(bucket, name, bool(new))
             elif new[total] != old.get(total, 0) and (change.old is not None or new["shard_count"] == 1):
@@ -329,6 +332,10 @@ def _number(change: Change) -> int:
 
 def _has_quotas(item: Item | None) -> bool:
     return item is not None and any(name.endswith("_qk") for name in item)
+
+
+def _soft_rates(item: Item) -> set[str]:
+    return {key[2:-3] for key in item if key.endswith("_sf") and f"b_{key[2:-3]}_qk" not in item}
 
 
 def _by_name(item: Item | None, change: Change) -> dict[str, StoredQuota]:
