@@ -320,31 +320,3 @@ def test_quota_renews_at_the_next_edge() -> None:
     assert end_s == quota.renews_s(view(3, band=EPOCH + 7, epoch=EPOCH + 7), MONTH, BEGIN_S)
     early = 2 * end_s - 4
     assert following_s == quota.renews_s(view(3, band=early, epoch=early), MONTH, BEGIN_S)
-
-
-@given(
-    st.sampled_from([OLD, EPOCH - TOLERANCE, EPOCH - 2, EPOCH - 1, EPOCH, EPOCH + 1, EPOCH + 2]),
-    st.integers(0, 12),
-    st.integers(0, 12),
-    st.integers(0, 3),
-    st.sampled_from([-1, 0, 1]),
-)
-def test_inlined_take_is_the_row_of_a_take(band: int, spent: int, taken: int, reserve: int, later_s: int) -> None:
-    """The usual case is written out, because it runs for every acquire."""
-    qk, low_s = -BAND * band - spent, BEGIN_S + later_s
-
-    write = quota.take(quota.view_at(qk, 10, MONTH, low_s), taken, reserve)
-
-    expected = write and (write.low, write.high, write.qk if isinstance(write, QuotaSet) else None)
-    assert expected == quota.take_bounds(qk, 10, MONTH, low_s, taken, reserve)
-
-
-def test_inlined_take_of_an_older_period_is_the_row_of_a_take() -> None:
-    """The bucket was last used a period ago, so nothing is spent in this one."""
-    low_s = BEGIN_S + 40 * 86_400
-    older = quota.view_at(FULL - 4, 10, MONTH, low_s)
-
-    for taken in (3, 11):
-        write = quota.take(older, taken)
-        expected = None if write is None else (write.low, write.high, write.qk)  # type: ignore[union-attr] # a new epoch is set
-        assert expected == quota.take_bounds(FULL - 4, 10, MONTH, low_s, taken)

@@ -174,26 +174,6 @@ def take(view: QuotaView, taken: int, reserve: int = 0) -> QuotaWrite | None:
     return take_and_settle(view, taken, 0, 0, reserve)
 
 
-def take_bounds(
-    qk: int, capacity: int, schedule: CalendarSchedule, low_s: int, taken: int, reserve: int = 0
-) -> tuple[int, int | None, int | None] | None:
-    """Return how an amount is taken: the lowest and the highest ``qk``, and what to set; None if it is too little.
-
-    The last is None if the amount is subtracted. The same as ``take`` of ``view_at``. The usual case is inlined,
-    because this runs for every acquire: something was spent in the period of the clock already.
-    """
-    begin_s, _ = period_at(schedule, low_s)
-    full = -2 * BAND * begin_s
-    if full - HALF_BAND < qk <= full:
-        low = full - capacity + taken + reserve
-        return (low, full, None) if qk >= low else None
-    view = view_at(qk, capacity, schedule, low_s)
-    write = take(view, taken, reserve)
-    if write is None:
-        return None
-    return write.low, write.high, write.qk if isinstance(write, QuotaSet) else None
-
-
 def take_and_settle(view: QuotaView, taken: int, debit: int, credit: int, reserve: int = 0) -> QuotaWrite | None:
     """Return how a settlement and then a take are written as one, None if the view has too little.
 
